@@ -189,10 +189,11 @@ def scaling_charts(rows: Rows, bound: Mapping[str, Any], name: str = "scheduler"
                               draw="line", ref=True, steps=True))
     wanted = [Series(key, first["time_s"], first[key], draw="line", steps=True)
               for key in ("wanted", "active")]
-    axis = Axis("workers", zero=True)
     return over_time_charts(
-        drawn, name, "Load over time", Curves("Workers that are paid for", _TIME, axis, workers),
-        Curves(f"Workers wanted and active, {drawn[0][name]}", _TIME, axis, wanted))
+        drawn, name, "Load over time",
+        Curves("Workers that are paid for", _TIME, Axis("workers paid for", zero=True), workers),
+        Curves(f"Workers wanted and active, {drawn[0][name]}", _TIME, Axis("workers", zero=True),
+               wanted))
 
 
 def bound_charts(rows: Rows) -> Charts:

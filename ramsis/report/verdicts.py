@@ -292,7 +292,7 @@ def bounded_schedulers(row: Row) -> str:
     Rows with second opinions have ``upper_bound_one_model`` beside the bound for schedulers with
     cascades, and a search for the fewest workers their ``gain``.
     """
-    cascades = "upper_bound_one_model" in row or "gain" in row
+    cascades = "upper_bound_one_model" in row or row.get("gain") is not None
     return "one model or a cascade per request" if cascades else "one model per request"
 
 
@@ -312,6 +312,7 @@ def bounds_on_workers(rows: Rows, key: str = "workers_bound") -> dict[str, dict[
     """Return lower bounds on workers or cost over the load, by a name that says of whom."""
     bounds: dict[str, dict[Any, float]] = {}
     for row in rows:
-        name = "bound (with cascades)" if "gain" in row else "bound (one model per request)"
+        cascades = row.get("gain") is not None
+        name = "bound (with cascades)" if cascades else "bound (one model per request)"
         bounds.setdefault(name, {})[row["load_qps"]] = row[key]
     return {name: dict(sorted(line.items())) for name, line in sorted(bounds.items())}

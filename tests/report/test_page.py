@@ -389,7 +389,7 @@ def test_a_sweep_of_scenarios_is_reported_on(tmp_path, run):
         text = page.read_text()
         assert "a, clockwork" in text
         assert "b, lru" in text
-        assert "of bound" in text
+        assert "share of the bound" in text
     (out / "scenarios.csv").write_text("scenario,scheduler\na\n")
     refused(run("report", out, "--out", tmp_path / "no.html"), 3, "scenarios.csv",
             "not a table of a sweep")

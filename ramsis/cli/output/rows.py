@@ -28,19 +28,9 @@ __all__ = ["WIDTH", "Column", "budget_row", "budget_words", "command_line", "hea
            "json_option", "policy_row", "print_json", "print_rows", "progress", "say",
            "say_command", "table_options", "wide", "wide_option"]
 
-SCALED_COLUMNS = (
-    Column("worker_s", "worker-seconds", ".0f"),
-    Column("cost_worker_s", "cost in worker-seconds", ".0f"),
-    Column("violation_rate", "violations", ".4%"),
-    Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("changes", "changes", "d", wide=True), Column("starts", "starts", "d", wide=True),
-    Column("meets_word", "meets target"), Column("parameter_words", "parameters"),
-)
-"""Cost and figures of a scheduler; columns without a value are left out."""
 
 _SHOWN = 10
 
-LOAD = Column("load_qps", "load (QPS)", ".6g")
 
 _GAP = 2  # characters between columns
 _LONGEST_WORD = 24  # characters of a text that stay together

@@ -53,7 +53,6 @@ from ramsis.cli.options.shared import (
 from ramsis.cli.options.sizes import SizedInputs, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import (
-    Column,
     print_classes,
     print_json,
     print_rows,
@@ -66,6 +65,7 @@ from ramsis.cluster import WorkerType, default_service, merged_classes
 from ramsis.cluster.service_times import DISTRIBUTION
 from ramsis.errors import InfeasibleError, InvalidValueError, check_known
 from ramsis.profiles import ProfileSet
+from ramsis.report.columns import capacity_columns
 from ramsis.report.verdicts import target_words
 from ramsis.sim import ConstantLoad, Fleet, Recorded, Workload
 from ramsis.sweep import Engine
@@ -78,39 +78,7 @@ from ramsis.synthesis.capacity import (
     fluid_mixes,
 )
 from ramsis.synthesis.schedulers import fleet_scheduler
-from ramsis.tables import scheduler_words
-
-_CASE = (
-    Column("scheduler", "scheduler"),
-    Column("load_qps", "load (QPS)", ".6g"),
-)
-_WORKERS = (
-    Column("workers", "workers", "d"),
-    Column("workers_bound", "lower bound", "d"),
-    Column("gap", "workers above the bound", "d", wide=True),
-)
-_TYPES = (
-    Column("mix", "workers"),
-    Column("cost", "cost", "g"),
-    Column("cost_bound", "lower bound (cost)", "g"),
-    Column("gap", "cost above the bound", ".6g", wide=True),
-)
-_FIGURES = (
-    Column("expected_accuracy", "accuracy, promised", ".4f", wide=True),
-    Column("accuracy", "accuracy", ".4f"),
-    Column("accuracy_half_width", "± (95 %)", ".4f", wide=True),
-    Column("expected_violation_rate", "violations, promised", ".4%", wide=True),
-    Column("violation_rate", "violations", ".4%"),
-    Column("violation_rate_half_width", "± (95 %)", ".4%"),
-    Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("clear_word", "certain"),
-)
-_OPINIONS = (
-    Column("second_opinions", "second opinions", ".1%"),
-    Column("gain", "gain by them", ".4f"),
-    Column("gain_error", "± (s.e.)", ".4f", wide=True),
-)
-
+from ramsis.tables import scheduler_words, with_values
 
 _CONSTANT_POISSON = "the bound on combinations of types is for constant Poisson loads"
 _OF_ONE_TYPE = {
@@ -389,14 +357,13 @@ def _show(rows: list[dict[str, Any]], output: _Output) -> None:
         words = {True: "yes", False: "no", None: None}
         shown = [{**row, "scheduler": scheduler_words(row["scheduler"]),
                   "clear_word": words[row["clear"]]} for row in rows]
-        if "worker_types" in rows[0]:
+        typed = "worker_types" in rows[0]
+        if typed:
             shown = [{**row, "mix": _type_words(row)} for row in shown]
-            print_rows((*_CASE, *_TYPES, *_FIGURES), shown)
-        else:
-            opinions = _OPINIONS if any("gain" in row for row in rows) else ()
-            print_rows((*_CASE, *_WORKERS, *_FIGURES[:-1], *opinions, _FIGURES[-1]), shown)
-            if "by_class" in rows[0]:
-                print_classes(_CASE, rows, rows[0]["unit"])
+        columns = capacity_columns(typed=typed)
+        print_rows(with_values(columns, shown), shown)
+        if "by_class" in rows[0]:
+            print_classes(columns[:2], rows, rows[0]["unit"])
         if output.next_command is not None:
             click.echo("\nnext, one of:")
             for row in rows:

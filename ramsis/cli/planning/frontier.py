@@ -15,7 +15,6 @@ from ramsis.cli.options.param_types import OUT_FILE
 from ramsis.cli.options.policies import policy_options
 from ramsis.cli.options.shared import cluster_options, gathered, load_option, plot_option
 from ramsis.cli.output.rows import (
-    Column,
     policy_row,
     print_json,
     print_rows,
@@ -24,20 +23,12 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.errors import InvalidValueError
 from ramsis.files import write_atomic
+from ramsis.report.columns import CORNERS
 from ramsis.synthesis import SynthesisSettings
 from ramsis.tables import csv_text
 
 T = TypeVar("T")
 
-_COLUMNS = (
-    Column("load_qps", "load (QPS)", "g"),
-    Column("violation_price", "violation price", ".4g"),
-    Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective accuracy", ".4f"),
-    Column("violation_rate", "violations, simulated", ".4%"),
-    Column("violation_half_width", "± (95 %)", ".4%"),
-    Column("effective_accuracy", "effective accuracy, simulated", ".4f"),
-)
 _RUNS, _SEED = 8, 0
 _MOST = 4_000_000  # queries of one of the runs, which take memory for each
 _FEWEST = 1000  # queries of a simulation
@@ -104,7 +95,7 @@ def frontier_command(
     if as_json:
         print_json(rows)
     else:
-        print_rows(_COLUMNS, rows)
+        print_rows(CORNERS, rows)
     if out is not None:
         write_atomic(out, csv_text(rows))
         click.echo(f"rows in {out}", err=True)

@@ -15,6 +15,7 @@ from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import OUT_FILE
 from ramsis.cli.options.shared import plot_option
 from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, say, table_options
+from ramsis.report.columns import FAMILIES
 from ramsis.report.placement import plot_placement
 
 _INTERRUPTED = 130
@@ -32,12 +33,6 @@ _PROCESSES = Column("processes", "processes", "d", wide=True)
 _GPUS = (
     Column("worker_type", "GPU type"), Column("gpus", "GPUs", "d"),
     Column("instances", "cut into"),
-)
-_FAMILIES = (
-    Column("name", "family"), Column("demand_qps", "demand (QPS)", ".1f"),
-    Column("served_share", "served", ".2%"), Column("accuracy", "accuracy", ".4f"),
-    Column("effective_accuracy", "effective accuracy", ".4f"), Column("workers", "workers", "d"),
-    Column("worst_latency_ms", "worst latency (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
 )
 _FRONT = (
     Column("cost_per_hour", "cost per hour", ".4g"),
@@ -113,7 +108,7 @@ def _print_tables(placement: Placement) -> None:
     if placement.gpus:
         print_rows(_GPUS, _gpu_rows(placement))
         click.echo()
-    print_rows(_FAMILIES, placement.to_document()["families"])
+    print_rows(FAMILIES, placement.to_document()["families"])
     click.echo()
     if placement.front:
         print_rows(_FRONT, placement.to_document()["front"])

@@ -48,42 +48,23 @@ from ramsis.cli.options.shared import (
 )
 from ramsis.cli.options.sizes import SizedInputs, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cli.output.rows import Column, json_option, print_classes, print_json, print_rows, say
+from ramsis.cli.output.rows import json_option, print_classes, print_json, print_rows, say
 from ramsis.cli.planning.plan_run import CASCADES, QUEUES, RUNS, PlanRun, exact
 from ramsis.cluster import default_service
 from ramsis.cluster.service_times import DISTRIBUTION, FIXED
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative
 from ramsis.profiles import ProfileSet
+from ramsis.report.columns import GROWN, PLANNED
 from ramsis.sim import ConstantLoad, Fleet, RateTrace, Recorded, Workload, check_load
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
     fewest_by_bound,
     whole_workers,
 )
-from ramsis.tables import scheduler_words
+from ramsis.tables import scheduler_words, with_values
 
 _FEWEST_REQUESTS = 10  # in a run
 _SECONDS_TO_START = 25.0  # for --dry-run
-_COLUMNS = (
-    Column("dispatch", "dispatch"),
-    Column("workers", "workers", "d"),
-    Column("workers_bound", "lower bound", "d"),
-    Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("violation_rate", "violations", ".4%"),
-    Column("violation_rate_half_width", "± (95 %)", ".4%"),
-)
-_OF_OPINIONS = (
-    Column("second_opinions", "second opinions", ".1%"),
-    Column("gain", "gain by them", ".4f"),
-)
-_GROWTH = (
-    Column("growth", "growth", "g"),
-    Column("load_qps", "load (QPS)", ".6g"),
-    Column("workers", "workers", "d"),
-    Column("cost", "cost", "g"),
-    Column("workers_bound", "lower bound", "d"),
-    Column("effective_accuracy", "effective accuracy", ".4f"),
-)
 
 
 @click.command("plan", cls=Command, more=(
@@ -227,13 +208,13 @@ def plan(
     for line in plan_result["words"]:
         say(line)
     click.echo()
-    print_rows((*_COLUMNS, *(_OF_OPINIONS if cascades else ())), [
+    print_rows(with_values(PLANNED, plan_result["rows"]), [
         {**row, "dispatch": scheduler_words(row["dispatch"])} for row in plan_result["rows"]])
     if "by_class" in plan_result["verdict"]:
-        print_classes(_COLUMNS[:2], [plan_result["verdict"]], plan_result["verdict"]["unit"])
+        print_classes(PLANNED[:2], [plan_result["verdict"]], plan_result["verdict"]["unit"])
     click.echo()
     if growth:
-        print_rows(_GROWTH, plan_result["growth"])
+        print_rows(GROWN, plan_result["growth"])
         click.echo()
     say(f"{out}: {plan_result['verdict']['policies']}, report.html, and plan.json with the "
         f"{len(plan_result['commands'])} commands that were run there")

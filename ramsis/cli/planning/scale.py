@@ -17,8 +17,6 @@ from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, TRACE
 from ramsis.cli.options.shared import gathered, models_option, plot_option, trace_options
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import (
-    SCALED_COLUMNS,
-    Column,
     cheapest,
     command_line,
     print_json,
@@ -30,6 +28,7 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative, check_positive
 from ramsis.files import write_atomic
+from ramsis.report.columns import SCALED
 from ramsis.tables import with_values
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from ramsis.scaling.comparison import Study
     from ramsis.scaling.prices import Prices
 
-_COLUMNS = (Column("scheduler", "scheduler"), Column("tuned_word", "tuned"), SCALED_COLUMNS[0],
-            Column("cost", "cost", ".4g"), *SCALED_COLUMNS[1:])
 
 _CERTAINTY = {None: "", True: "; the target is met",
               False: "; the target is met, but within the error"}
@@ -178,7 +175,7 @@ def scale_command(
         print_json(rows, **more)
         return
     # In worker-seconds the cost is said where it is not said in money.
-    columns = [column for column in _COLUMNS if cost_per_worker_s is None
+    columns = [column for column in SCALED if cost_per_worker_s is None
                or column.key != "cost_worker_s"]
     shown = with_words(rows)
     print_rows(with_values(columns, shown), shown)

@@ -14,7 +14,6 @@ from ramsis.cli.options.clusters import Served
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.sizes import check_single, default_statistic, with_own_sizes
 from ramsis.cli.output.rows import (
-    LOAD,
     Column,
     command_line,
     print_classes,
@@ -24,6 +23,7 @@ from ramsis.cli.output.rows import (
     say,
     tell_overload,
 )
+from ramsis.report.columns import LOAD
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.sized import SizedProblem
 from ramsis.synthesis import SynthesisSettings

@@ -24,7 +24,6 @@ from ramsis.cli.options.param_types import LOG_COLUMN, MODEL_NAME
 from ramsis.cli.options.shared import MOST_SEEDS, plot_option
 from ramsis.cli.options.sizes import default_statistic
 from ramsis.cli.output.rows import (
-    Column,
     print_classes,
     print_json,
     print_rows,
@@ -36,25 +35,14 @@ from ramsis.cli.output.rows import (
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.policy import SERVICES
 from ramsis.profiles import ProfileSet
+from ramsis.report.columns import AUDITED, CAUSES
 from ramsis.tables import scheduler_words
 
 _TIMES = {"distribution": "distributions", "mean": "means"}
 _SHOWN = 0.5e-4  # the last digit of an accuracy, halved
 _UNITS = ("s", "ms", "us", "ns", "min", "h")
-_LEVELS = (
-    Column("what", "requests"),
-    Column("accuracy", "accuracy", ".4f"),
-    Column("violation_rate", "violations", ".3%"),
-    Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("workers", "workers", "d"),
-)
 _ALLOWED_WITH_SIZES = ("log", "profile_name", "workers", "slo_ms", "columns", "unit", "service",
                        "schedulers", "dispatches", "as_json")
-_CAUSES = (
-    Column("cause", "cause of violations"),
-    Column("requests", "requests", "d"),
-    Column("share", "share of requests", ".3%"),
-)
 
 
 @click.command("audit", cls=Command, more=("--unit", "--seeds", "--model", "--map", "--service",
@@ -207,12 +195,12 @@ def _audit_sizes(
     levels = [("achieved", row, row["by_class"]),
               *((_replayed_words(figures["scheduler"]), figures, figures["by_class"])
                 for figures in result.replayed)]
-    print_rows(_LEVELS[:-1], [
+    print_rows(AUDITED[:-1], [
         *({**figures, "what": what} for what, figures, _ in levels),
         {"what": "bound", "effective_accuracy": row["upper_bound"]}])
     shares = [{"sizes": sizes, "in_time_rate": share}
               for sizes, share in zip(result.ranges, result.share, strict=True)]
-    print_classes((Column("what", "requests"),), [
+    print_classes(AUDITED[:1], [
         {"what": "share of all", "by_class": shares},
         *({"what": what, "by_class": classes} for what, _, classes in levels)], result.unit)
     done = result.achieved
@@ -263,7 +251,7 @@ def _replayed_words(scheduler: str) -> str:
 
 
 def _show(result: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) -> None:
-    print_rows(_LEVELS, [
+    print_rows(AUDITED, [
         {**row, "what": "achieved"},
         *({**(policy["best_policy"] or {}), "workers": policy["fewest_workers"],
            "what": _best_words(policy["best_policy"], policy.get("dispatch", ""))}
@@ -278,7 +266,7 @@ def _show(result: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) ->
     causes = [{"cause": name, "requests": count, "share": count / total}
               for name, count in result.causes.items() if count]
     click.echo()
-    print_rows(_CAUSES, [*causes, {"cause": "all", "requests": total - done.served,
+    print_rows(CAUSES, [*causes, {"cause": "all", "requests": total - done.served,
                                    "share": done.violation_rate}])
     click.echo()
     busy = "" if done.utilisation is None else f", {done.utilisation:.1%} busy"

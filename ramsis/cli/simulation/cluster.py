@@ -12,8 +12,6 @@ import numpy as np
 
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.output.rows import (
-    SCALED_COLUMNS,
-    Column,
     overloaded,
     print_json,
     print_rows,
@@ -24,6 +22,7 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.errors import InvalidValueError
 from ramsis.files import write_atomic
+from ramsis.report.columns import GROUPS, PLAYED, SCALED, scheduler_columns
 from ramsis.sim import Run, Workload
 from ramsis.tables import csv_text, with_values
 
@@ -34,38 +33,9 @@ _ALLOWED = ("scaling", "from_s", "stretch", "forecast", "loads", "trace", "trace
             "time_column", "load_columns", "scale", "arrivals", "duration_s", "seed", "as_json",
             "csv_file", "plot")
 
-_COLUMNS = (
-    Column("scheduler", "scheduler"),
-    Column("in_time", "in time", ".4f"),
-    Column("in_time_half_width", "± (95 %)", ".4f"),
-    Column("bound", "upper bound", ".4f"),
-    Column("share_of_bound", "share of the bound", ".2%", wide=True),
-    Column("accuracy", "accuracy", ".4f", wide=True),
-    Column("violation_rate", "violations", ".3%"),
-    Column("too_early", "too early", "d"),
-    Column("response_p50_ms", "p50 response (ms)", ".1f", wide=True),
-    Column("response_p99_ms", "p99 response (ms)", ".1f"),
-    Column("response_longest_ms", "longest response (ms)", ".1f", wide=True),
-    Column("loads", "models loaded", "d", wide=True),
-    Column("loading_s", "loading time (s)", ".2f", wide=True),
-    Column("cold_starts", "cold starts", "d"),
-    Column("utilisation", "utilisation", ".1%"),
-    Column("placement_gap", "placement gap", ".2%", wide=True),
-)
 _OF_SHARING = ("placement", "interference", "duration_s", "seed", "seeds", "as_json")
 _GROUPINGS = ("stream", "tenant", "family", "model", "copy")
 
-_PLAYED = (
-    Column("family", "family"), Column("target_rps", "target (rps)", ".1f"),
-    Column("achieved_rps", "sent (rps)", ".1f", wide=True),
-    Column("goodput_rps", "goodput (rps)", ".1f"),
-    Column("in_time", "in time", ".2%"),
-    Column("throughput_rps", "throughput (rps)", ".1f", wide=True),
-    Column("router_to_node_p95_ms", "router to node p95 (ms)", ".1f", wide=True),
-    Column("node_to_worker_p95_ms", "node to worker p95 (ms)", ".1f", wide=True),
-    Column("processing_p95_ms", "processing p95 (ms)", ".1f", wide=True),
-    Column("response_p95_ms", "p95 response (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
-)
 
 by_option = click.option(
     "--by", multiple=True, type=click.Choice(_GROUPINGS),
@@ -113,9 +83,7 @@ def simulate_scenario(
         print_json(rows, scenario=scenario_file, name=scenario.name,
                    duration_s=scenario.duration_s)
     else:
-        exact = all(row["accuracy"] in (None, 1.0) for row in rows)  # as where none is stated
-        print_rows([column for column in with_values(_COLUMNS, rows)
-                    if not (exact and column.key == "accuracy")], rows)
+        print_rows(scheduler_columns(rows), rows)
         for grouping in dict.fromkeys(by):
             _print_groups(grouping, rows)
     first = {result.scheduler: result.first for result in compared}
@@ -132,8 +100,6 @@ def simulate_scenario(
 
 def _print_groups(by: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print a row for each group, and the fairness of each scheduler."""
-    from ramsis.report.page.clusters import GROUPS
-
     groups = [{"scheduler": row["scheduler"], **group}
               for row in rows for group in row["by"][by]["groups"]]
     click.echo()
@@ -164,7 +130,7 @@ def simulate_sharing(
         print_json(rows, placement=path, interference=interference, duration_s=duration_s,
                    **total)
         return
-    print_rows(_PLAYED, rows)
+    print_rows(PLAYED, rows)
     click.echo(f"\ngoodput {total['goodput_rps']:.1f} rps (at most {total['bound_rps']:.1f}), "
                f"fairness {total['fairness']:.3f}, least in time {total['smallest_share']:.1%}")
 
@@ -214,7 +180,8 @@ def simulate_scaling(
         print_json(rows)
     else:
         shown = with_words(rows)
-        print_rows(with_values((Column("scheduler", "scheduler"), *SCALED_COLUMNS), shown), shown)
+        print_rows([column for column in with_values(SCALED, shown)
+                    if column.key != "tuned_word"], shown)
 
     def draw(plot: Path) -> None:
         from ramsis.report.figure import plot_charts

@@ -11,7 +11,6 @@ import click
 
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.output.rows import (
-    Column,
     overloaded,
     print_json,
     print_rows,
@@ -20,6 +19,7 @@ from ramsis.cli.output.rows import (
     tell_overload,
 )
 from ramsis.cli.simulation.cluster import Output
+from ramsis.report.columns import PLACED
 
 if TYPE_CHECKING:  # at run time where they are used: placements load what other commands do not
     from ramsis.synthesis.placement import FamilyOutcome, PlacementOutcome, StationOutcome
@@ -28,19 +28,6 @@ if TYPE_CHECKING:  # at run time where they are used: placements load what other
 _ALLOWED = ("placement", "fixed", "duration_s", "seed", "seeds", "as_json", "csv_file", "plot",
             "timeline")
 _NEARLY = 0.9  # share of the time; workers that are busy for more answer many requests late
-_COLUMNS = (
-    Column("label", "family"),
-    Column("dispatch", "served by"),
-    Column("load_qps", "load (QPS)", ".1f", wide=True),
-    Column("utilisation", "utilisation", ".1%"),
-    Column("placement_effective_accuracy", "effective accuracy, by the placement", ".4f"),
-    Column("expected_effective_accuracy", "by policies", ".4f"),
-    Column("effective_accuracy", "simulated", ".4f"),
-    Column("effective_accuracy_half_width", "± (95 %)", ".4f", wide=True),
-    Column("upper_bound", "upper bound", ".4f", wide=True),
-    Column("violation_rate", "violations", ".3%"),
-    Column("response_p99_ms", "p99 response (ms)", ".1f"),
-)
 _RATES = ("accuracy", "violation_rate", "effective_accuracy", "response_p99_ms")
 _WITH_INTERVAL = ("violation_rate", "effective_accuracy")
 
@@ -150,11 +137,11 @@ def _simulated(seeds: Sequence[Figures]) -> dict[str, Any]:
 
 
 def _print(rows: Sequence[Mapping[str, Any]], quantile: float | None) -> None:
-    lines: list[dict[str, Any]] = []
+    lines: list[Mapping[str, Any]] = []
     for row in rows:
-        lines.append({**row, "label": row["family"]})
-        lines += [{**station, "label": f"  {station['station']}"} for station in row["stations"]]
-    print_rows(_COLUMNS, lines)
+        lines.append(row)
+        lines += [{**station, "family": f"  {station['station']}"} for station in row["stations"]]
+    print_rows(PLACED, lines)
     click.echo()
     for row in rows:
         if row["sent_share"] < 1 - 1e-6:

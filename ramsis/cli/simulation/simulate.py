@@ -40,8 +40,6 @@ from ramsis.cli.options.shared import (
 )
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import (
-    LOAD,
-    Column,
     gap_words,
     overloaded,
     print_classes,
@@ -73,6 +71,7 @@ from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.errors import check_positive
 from ramsis.policy import SERVICES, Policy, Station
 from ramsis.profiles import ProfileSet
+from ramsis.report.columns import SIMULATED
 from ramsis.report.verdicts import simulation_verdict
 from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim import (
@@ -106,28 +105,6 @@ from ramsis.tables import with_values
 _ANY_VIOLATION = 1.0 - 1e-12
 _SAME_TIMES = 1.01  # factor between means up to which times differ by rounding only
 _MOST_BINS = 300  # of the figures over time; more would not be visible
-_ERROR = Column("effective_accuracy_half_width", "± (95 %)", ".4f")
-_GAP = Column("certified_gap", "certified gap", ".2%", wide=True)
-_RECOVERY = Column("recovery_ms", "recovery (ms)", ".0f")
-_BOUND = Column("upper_bound", "upper bound", ".4f")
-_PADDING = Column("padding", "padding", ".1%")
-_OPINIONS = Column("second_opinions", "second opinions", ".1%")
-_COLUMNS = (
-    Column("label", "scheduler"),
-    Column("load_qps", "load (QPS)", ".6g"),
-    Column("accuracy", "accuracy", ".4f"),
-    Column("violation_rate", "violations", ".4%"),
-    Column("effective_accuracy", "effective accuracy", ".4f"),
-    _ERROR,
-    _BOUND,
-    _GAP,
-    Column("response_p99_ms", "p99 response (ms)", ".1f"),
-    _RECOVERY,
-    Column("utilisation", "utilisation", ".1%", wide=True),
-    _PADDING,
-    _OPINIONS,
-    Column("models", "models (share)", wide=True),
-)
 _OF_SCENARIOS = ("scenario_file", "policies", "scheduler_texts", "bound", "by", "arrivals",
                  "seed", "seeds", "as_json", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
@@ -423,14 +400,12 @@ class _Report:
                                for model in profile.models},
                        fingerprints={profile.name: profile.fingerprint for profile in profiles})
         else:
-            sized = "by_class" in rows[0]
-            optional = [_ERROR, _GAP, _RECOVERY, _OPINIONS, _PADDING, *([_BOUND] if sized else [])]
-            print_rows([column for column in _COLUMNS
-                        if column not in optional or with_values([column], rows)], rows)
-            if wide() and with_values([_GAP], rows):
+            columns = with_values(SIMULATED, rows)
+            print_rows(columns, rows)
+            if wide() and any(column.key == "certified_gap" for column in columns):
                 say(gap_words(policies))
-            if sized:
-                print_classes((Column("label", "scheduler"), LOAD), rows, rows[0]["unit"])
+            if "by_class" in rows[0]:
+                print_classes(SIMULATED[:2], rows, rows[0]["unit"])
             if "meets_target" in rows[0]:
                 for line in simulation_verdict(rows):
                     say(line)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ramsis.report.chart import LEAST_BUDGET, Axis, Series
+from ramsis.report.columns import CORNERS, GROUPS, PLAYED, scheduler_columns
 from ramsis.report.page.parts import (
     Entry,
     Note,
@@ -25,31 +26,8 @@ from ramsis.tables import Column, load_text, with_values
 
 Rows = Sequence[Mapping[str, Any]]
 _FLOOR = 1e-5  # violation rates below this are drawn here, as the axis is logarithmic
-_SCHEDULERS = (
-    Column("scenario", "scenario"), Column("seed", "first seed", "d"),
-    Column("scheduler", "scheduler"), Column("in_time", "in time", ".4f"),
-    Column("in_time_half_width", "±", ".4f"), Column("bound", "bound", ".4f"),
-    Column("share_of_bound", "of bound", ".2%"), Column("violation_rate", "violations", ".3%"),
-    Column("accuracy", "accuracy", ".4f"), Column("response_p50_ms", "p50 (ms)", ".1f"),
-    Column("response_p99_ms", "p99 (ms)", ".1f"),
-    Column("response_longest_ms", "longest (ms)", ".1f"), Column("loads", "loads", "d"),
-    Column("loading_s", "loading (s)", ".2f"), Column("cold_starts", "cold starts", "d"),
-    Column("utilisation", "busy", ".1%"))
 
 
-# Figures of the requests of a stream, tenant, family, model or copy, which is ``by``.
-GROUPS = (
-    Column("scheduler", "scheduler"), Column("name", "{by}"), Column("requests", "requests", "d"),
-    Column("in_time", "in time", ".4f"), Column("late", "late", "d", wide=True),
-    Column("dropped", "dropped", "d", wide=True),
-    Column("never_answered", "never answered", "d", wide=True),
-    Column("waiting_mean_ms", "waiting (ms)", ".2f"),
-    Column("loading_mean_ms", "loading (ms)", ".2f"),
-    Column("service_mean_ms", "service (ms)", ".2f"),
-    Column("machine_mean_ms", "machine (ms)", ".2f", wide=True),
-    Column("response_mean_ms", "mean response (ms)", ".2f", wide=True),
-    Column("response_p50_ms", "p50 response (ms)", ".1f", wide=True),
-    Column("response_p99_ms", "p99 response (ms)", ".1f"))
 _FAIRNESS = (
     Column("row", "scheduler"), Column("by", "over each"), Column("fairness", "fairness", ".4f"),
     Column("worst", "worst"), Column("worst_in_time", "in time of the worst", ".4f"))
@@ -63,10 +41,8 @@ def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
         return ", ".join([*(str(row[key]) for key in several), row["scheduler"]])
 
     several = [key for key in ("scenario", "seed") if len({row.get(key) for row in rows}) > 1]
-    shown = [column for column in with_values(_SCHEDULERS, rows)
-             if (column.key not in ("scenario", "seed") or column.key in several)
-             and (column.key != "accuracy" or any(row["accuracy"] not in (None, 1.0)
-                                                  for row in rows))]
+    shown = [column for column in scheduler_columns(rows)
+             if column.key not in ("scenario", "seed") or column.key in several]
     named = [(label(row), row) for row in rows]
     parts: list[Part] = [
         PageTable("Schedulers, means over the seeds; counts are sums", shown, rows),
@@ -112,28 +88,18 @@ def _groups(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:
     return parts
 
 
-_SEGMENTS = (("router_to_node_p95_ms", "router to node"),
-             ("node_to_worker_p95_ms", "waiting at the worker"),
-             ("processing_p95_ms", "processing"))
-_PLAYED = (
-    Column("family", "family"), Column("target_rps", "target (rps)", ".1f"),
-    Column("achieved_rps", "sent (rps)", ".1f"), Column("goodput_rps", "goodput (rps)", ".1f"),
-    Column("in_time", "in time", ".2%"), Column("throughput_rps", "throughput (rps)", ".1f"),
-    *(Column(key, f"{words} (ms)", ".1f") for key, words in _SEGMENTS),
-    Column("response_p95_ms", "p95 (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"))
-
-
 def played_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """Return the section on families of a simulated placement whose models share GPUs."""
     named = [(row["family"], row) for row in rows]
     parts: list[Part] = [
         PageTable("Families, means over the seeds; segments are 95th percentiles",
-                  with_values(_PLAYED, rows), rows),
+                  with_values(PLAYED, rows), rows),
         dots("Goodput", Axis("requests per second", zero=True), named,
              {"asked for": "target_rps", "in time": "goodput_rps"}),
         dots("95th percentiles of a request's way", Axis("ms", zero=True), named, {
-            **{words: key for key, words in _SEGMENTS}, "all of it": "response_p95_ms",
-            "SLO": "slo_ms"})]
+            "router to node": "router_to_node_p95_ms",
+            "waiting at the worker": "node_to_worker_p95_ms",
+            "processing": "processing_p95_ms", "all of it": "response_p95_ms", "SLO": "slo_ms"})]
     goodput, bound = document.get("goodput_rps"), document.get("bound_rps")
     terms = [("placement", str(document.get("placement", "–"))),
              ("families", text(rows, "family")),
@@ -201,15 +167,6 @@ def _by_policy(rows: Rows, over: str) -> list[Series]:
     return lines
 
 
-_CORNERS = (
-    Column("load_qps", "load (QPS)", "g"), Column("violation_price", "price", ".4g"),
-    Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective acc.", ".4f"),
-    Column("violation_rate", "violations in simulation", ".4%"),
-    Column("violation_half_width", "±", ".4%"),
-    Column("effective_accuracy", "effective acc. in simulation", ".4f"))
-
-
 def frontier_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """Return the section on the corners of the frontier of each load."""
     drawn: list[Series] = []
@@ -232,7 +189,7 @@ def frontier_section(document: Mapping[str, Any], rows: Rows, source: str) -> Se
                Axis("effective accuracy"), drawn)]
     if any(_FLOOR in series.x for series in drawn):
         parts.append(Note(f"What has fewer violations than {100 * _FLOOR:g} % is drawn there."))
-    parts.append(PageTable("Corners", with_values(_CORNERS, rows), rows))
+    parts.append(PageTable("Corners", with_values(CORNERS, rows), rows))
     terms = [("load", span(rows, "load_qps", "queries/s")), ("scheduler", text(rows, "scheduler")),
              ("workers", text(rows, "workers")), ("SLO", span(rows, "slo_ms", "ms")),
              ("service times", text(rows, "service"))]

@@ -163,7 +163,8 @@ def shown(charts: Charts) -> list[Part]:
 
 def checked_rows(
     document: Mapping[str, Any], where: str, *, numbers: Sequence[str] = (),
-    optional: Sequence[str] = (), texts: Sequence[str] = (), mappings: Sequence[str] = (),
+    columns: Sequence[Column] = (), optional: Sequence[str] = (), texts: Sequence[str] = (),
+    mappings: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Return the rows of a document, with the values that a section needs checked.
 
@@ -173,8 +174,8 @@ def checked_rows(
         Name of the file, for messages.
     numbers, texts : sequences of str
         Keys that each row must have.
-    optional : sequence of str
-        Keys of numbers that may be missing or null.
+    columns, optional : sequences of Column and of str
+        Columns and further keys of numbers that may be missing or null.
     mappings : sequence of str
         Keys of mappings of names to numbers, which may be missing.
 
@@ -184,6 +185,8 @@ def checked_rows(
         The rows; optional numbers that are missing are None, and mappings empty. Size classes
         (``by_class``) are checked where there are some.
     """
+    optional = [*(column.key for column in columns if column.form and column.key not in numbers),
+                *optional]
     rows = document.get("rows")
     if not isinstance(rows, list) or not rows:
         raise InputFileError("no rows", where=f"{where}: rows", value=rows,

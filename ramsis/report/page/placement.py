@@ -9,6 +9,7 @@ from typing import Any
 import placement_milp
 from ramsis.files import fingerprint, read_json
 from ramsis.report.chart import Axis, Series
+from ramsis.report.columns import FAMILIES
 from ramsis.report.page.parts import (
     Entry,
     Note,
@@ -29,11 +30,6 @@ _GROUPS = (
     Column("variants", "holds"), Column("batch", "batch", "d"), Column("family", "family"),
     Column("share", "of its demand", ".1%"), Column("busy", "busy", ".1%"),
     Column("load_qps", "QPS each", ".1f"), Column("memory", "memory", ".0%"))
-_FAMILIES = (
-    Column("name", "family"), Column("demand_qps", "demand (QPS)", ".1f"),
-    Column("slo_ms", "SLO (ms)", "g"), Column("served_share", "served", ".2%"),
-    Column("accuracy", "accuracy", ".4f"), Column("effective_accuracy", "effective acc.", ".4f"),
-    Column("workers", "workers", "d"), Column("worst_latency_ms", "longest (ms)", ".1f"))
 
 
 def placement_section(path: Path, name: str) -> Section:
@@ -69,7 +65,7 @@ def placement_section(path: Path, name: str) -> Section:
             bars[kind.name].append(("not used", unused, None))
     parts: list[Part] = [
         PageTable("What runs where", _GROUPS, rows),
-        PageTable("What families get", _FAMILIES, families),
+        PageTable("What families get", FAMILIES, families),
         rows_figure("Workers by family", Axis("workers", whole=True), list(bars.items()),
                     names=list(demand)),
         dots("Accuracy and what is answered in time", Axis("share", percent=True), [

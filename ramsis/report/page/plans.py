@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.report.chart import Axis, Series, violations
+from ramsis.report.columns import AUDITED, CAUSES, GROWN, PLANNED
 from ramsis.report.page.parts import (
     PLAN,
     Entry,
@@ -23,24 +24,8 @@ from ramsis.report.page.parts import (
 from ramsis.report.page.results import class_tables, result_section
 from ramsis.report.simulations import plan_charts
 from ramsis.report.verdicts import bounded_schedulers
-from ramsis.tables import Column, scheduler_words, with_values
+from ramsis.tables import scheduler_words, with_values
 
-_PLANNED = (
-    Column("dispatch", "dispatch"), Column("workers", "workers", "d"),
-    Column("workers_bound", "lower bound (workers)", "d"),
-    Column("accuracy", "accuracy", ".4f"),
-    Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("violation_rate", "violations", ".4%"),
-    Column("violation_rate_half_width", "± (95 %)", ".4%"),
-    Column("second_opinions", "second opinions", ".1%"), Column("gain", "gain by them", ".4f"),
-    Column("gain_error", "± (s.e.)", ".4f"))
-_GROWN = (
-    Column("growth", "growth", "g"), Column("load_qps", "load (QPS)", ".6g"),
-    Column("workers", "workers", "d"), Column("cost", "cost", "g"),
-    Column("workers_bound", "lower bound (workers)", "d"),
-    Column("accuracy", "accuracy", ".4f"),
-    Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("violation_rate", "violations", ".4%"))
 _VERDICT = (("workers", "workers", "d"), ("effective_accuracy", "effective accuracy", ".4f"),
             ("violation_rate", "violations", ".4%"), ("upper_bound", "upper bound", ".4f"),
             ("second_opinions", "second opinions", ".1%"),
@@ -62,11 +47,11 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
     growth = document.get("growth")
     grown = [row for row in growth if isinstance(row, Mapping)] if isinstance(
         growth, list) else []
-    parts: list[Part] = [PageTable("Dispatch rules side by side", with_values(_PLANNED, rows),
+    parts: list[Part] = [PageTable("Dispatch rules side by side", with_values(PLANNED, rows),
                                    rows)]
     parts += shown(plan_charts(rows, options))
     if grown:
-        parts += [PageTable("Workers as the load grows", with_values(_GROWN, grown), grown),
+        parts += [PageTable("Workers as the load grows", with_values(GROWN, grown), grown),
                   curves("Workers as the load grows", Axis("load (queries/s)", zero=True),
                          Axis("workers", whole=True, zero=True), [
                       Series(label, [row["load_qps"] for row in grown],
@@ -92,13 +77,6 @@ def _budget(verdict: object, grown: Sequence[Mapping[str, Any]]) -> list[tuple[s
         factors = ", ".join(f"{row['growth']:g}" for row in grown if row["growth"] != 1.0)
         terms.append(("growth", f"{factors} times the load"))
     return terms
-
-
-_AUDITED = (
-    Column("what", "requests"), Column("accuracy", "accuracy", ".4f"),
-    Column("violation_rate", "violations", ".3%"),
-    Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("workers", "workers for as much", "d"))
 
 
 def audit_section(
@@ -128,14 +106,12 @@ def audit_section(
     reached: list[tuple[str, list[Entry]]] = [("effective accuracy", [
         (str(level["what"]), level.get("effective_accuracy"), None) for level in levels])]
     parts: list[Part] = [
-        PageTable("As served, and what was possible", _AUDITED, levels),
+        PageTable("As served, and what was possible", AUDITED, levels),
         rows_figure("Effective accuracy", Axis("effective accuracy", most=1.0), reached,
                     dots=True)]
     if causes and count:
         parts += [
-            PageTable("Violations by cause", [
-                Column("cause", "cause"), Column("requests", "requests", "d"),
-                Column("share", "share of the requests", ".3%")],
+            PageTable("Violations by cause", CAUSES,
                 [{"cause": str(cause), "requests": number, "share": number / count}
                  for cause, number in causes.items()]),
             rows_figure("Violations by cause", violations("share of the requests"), [
@@ -146,7 +122,7 @@ def audit_section(
             row.get("by_class", ()), by_class, strict=False)]}
         for what, by_class in (("as served", row.get("by_class", ())),
                                ("best policy", best.get("by_class", ())))]
-    parts += class_tables(classes, _AUDITED[0])
+    parts += class_tables(classes, AUDITED[0])
     terms = [("requests", f"{count:,.0f}"), *option_values_in(document)]
     return result_section("Audit", source, document, terms, parts, verdict=_judged(row, best),
                           measures={

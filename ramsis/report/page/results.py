@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ramsis.report.chart import Axis, Series, violations
+from ramsis.report.columns import LOAD, PLACED, SCALED, SIMULATED, capacity_columns
 from ramsis.report.page.parts import (
     Entry,
     PageTable,
@@ -31,24 +32,13 @@ from ramsis.report.verdicts import bounded_schedulers, simulation_verdict, targe
 from ramsis.tables import Column, load_text, scheduler_words, with_error, with_values
 
 Rows = Sequence[Mapping[str, Any]]
-FIGURES = (  # of a simulation
-    Column("violation_rate", "violations", ".4%"),
-    Column("expected_violation_rate", "promised", ".4%"),
-    Column("effective_accuracy", "effective acc.", ".4f"),
-    Column("effective_accuracy_half_width", "±", ".4f"),
-    Column("expected_effective_accuracy", "promised", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"), Column("certified_gap", "certified gap", ".2%"),
-    Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
+_JUDGED = (*SIMULATED[:2], Column("met", "meets target"), *SIMULATED[2:])
 _CLASSES = (
-    Column("load_qps", "load (QPS)", ".6g"), Column("size", "size"),
+    LOAD, Column("size", "size"),
     Column("share", "share of the requests", ".1%"), Column("in_time_rate", "in time", ".2%"),
     Column("in_time_rate_half_width", "± (95 %)", ".2%"),
     Column("expected_in_time_rate", "promised", ".2%"),
     Column("accuracy", "accuracy of these", ".4f"))
-_SIMULATED = (
-    Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
-    Column("met", "meets target"), Column("accuracy", "accuracy", ".4f"),
-    Column("second_opinions", "second opinions", ".1%"), *FIGURES)
 
 
 def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
@@ -56,8 +46,8 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
     rows = [{**row, "met": {True: "yes", False: "no", None: None}[row["meets_target"]]}
             if "meets_target" in row else row for row in rows]
     parts: list[Part] = [PageTable("Schedulers, means over the seeds",
-                                   with_values(_SIMULATED, rows), rows),
-                         *class_tables(rows, Column("label", "scheduler"))]
+                                   with_values(_JUDGED, rows), rows),
+                         *class_tables(rows, SIMULATED[0])]
     parts += shown(simulation_charts(rows))
     parts += shown(over_time_charts(rows, "label", "Load over time, of the first seed"))
     accuracies = _known_models(document, rows)
@@ -133,21 +123,6 @@ def _models(rows: Rows, accuracies: Mapping[str, float | None]) -> Part:
                        most=1.0), bars, names=names, models=True)
 
 
-_CAPACITY = (
-    Column("scheduler", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
-    Column("mix", "worker types"), Column("workers", "workers", "d"),
-    Column("workers_bound", "bound", "d"), Column("cost", "cost", "g"),
-    Column("cost_bound", "bound", "g"), Column("gap", "gap", ".6g"),
-    Column("expected_accuracy", "promised acc.", ".4f"), Column("accuracy", "accuracy", ".4f"),
-    Column("expected_violation_rate", "promised viol.", ".4%"),
-    Column("violation_rate", "violations", ".4%"),
-    Column("violation_rate_half_width", "±", ".4%"),
-    Column("effective_accuracy", "effective acc.", ".4f"),
-    Column("second_opinions", "second opinions", ".1%"),
-    Column("gain", "gain by them", ".4f"), Column("gain_error", "± (s.e.)", ".4f"),
-    Column("clear_word", "clear"))
-
-
 def capacity_section(
     document: Mapping[str, Any], rows: Rows, source: str, *, typed: bool = False
 ) -> Section:
@@ -157,10 +132,10 @@ def capacity_section(
              **({"mix": ", ".join(f"{name}: {count}" for name, count
                                   in row["worker_types"].items() if count)} if typed else {})}
             for row in rows]
-    key = "cost" if typed else "workers"
+    key, columns = "cost" if typed else "workers", capacity_columns(typed=typed)
     first = rows[0]
-    parts: list[Part] = [PageTable("Enough workers", with_values(_CAPACITY, rows), rows),
-                         *class_tables(rows, Column("scheduler", "scheduler")),
+    parts: list[Part] = [PageTable("Enough workers", with_values(columns, rows), rows),
+                         *class_tables(rows, columns[0]),
                          *shown(capacity_charts(rows, key)),
                          _promises(rows, first.get("max_violation"))]
     terms = [("targets", target_words(first)), ("SLO", span(rows, "slo_ms", "ms")),
@@ -206,31 +181,14 @@ def _promises(rows: Rows, budget: float | None) -> Part:
          "allowed": "max_violation"})
 
 
-_PLACED = (
-    Column("family", "family"), Column("load_qps", "load (QPS)", ".6g"),
-    Column("slo_ms", "SLO (ms)", "g"), Column("utilisation", "busy", ".1%"),
-    Column("placement_effective_accuracy", "placement", ".4f"),
-    Column("expected_effective_accuracy", "policies", ".4f"),
-    Column("effective_accuracy", "simulated", ".4f"),
-    Column("effective_accuracy_half_width", "±", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"), Column("violation_rate", "violations", ".3%"))
-
-
 def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """Return the section on families of a simulated placement."""
-    parts: list[Part] = [PageTable("Families", with_values(_PLACED, rows), rows),
+    parts: list[Part] = [PageTable("Families", with_values(PLACED, rows), rows),
                          *shown(placed_charts(rows))]
     terms = [("placement", str(document.get("placement", "–"))),
              ("families", text(rows, "family")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s"))]
     return result_section("Simulated placement", source, document, terms, parts)
-
-
-_SCALED = (
-    Column("name", "scheduler"), Column("worker_s", "worker-seconds", ".0f"),
-    Column("cost", "cost", ".4g"), Column("cost_worker_s", "cost in worker-seconds", ".0f"),
-    Column("violation_rate", "violations", ".4%"),
-    Column("effective_accuracy", "effective accuracy", ".4f"), Column("meets", "meets target"))
 
 
 def scaling_section(
@@ -239,11 +197,12 @@ def scaling_section(
     """Return the section on costs and results of scaling policies and rules."""
     rows = [{**row, "name": row["scheduler"] + (" (tuned)" if row.get("tuned") is True
                                                 and row["scheduler"] != "ramsis" else ""),
-             "meets": "yes" if row.get("meets_target") is True else
+             "meets_word": "yes" if row.get("meets_target") is True else
              None if row.get("cost_worker_s") is not None else "no"} for row in rows]
     stated = document.get("bound")
     bound: Mapping[str, Any] = stated if isinstance(stated, Mapping) else {}
-    parts: list[Part] = [PageTable("Schedulers", with_values(_SCALED, rows), rows)]
+    parts: list[Part] = [PageTable("Schedulers", with_values(
+        (Column("name", "scheduler"), *SCALED[2:-1]), rows), rows)]
     points = [Series(row["name"], [row["violation_rate"]], [row["worker_s"]], draw="points",
                      named=True, text=[row["name"]]) for row in rows]
     least = bound.get("worker_s")
@@ -254,7 +213,7 @@ def scaling_section(
     parts.append(curves("Cost against violations", violations(),
                         Axis("worker-seconds", zero=True), points))
     parts += shown(scaling_charts(rows, bound, "name"))
-    meeting = sorted((row for row in rows if row["meets"] == "yes"),
+    meeting = sorted((row for row in rows if row["meets_word"] == "yes"),
                      key=lambda row: row["worker_s"])
     verdict = [f"{row['name']} meets the target with {row['worker_s']:.0f} worker-seconds"
                for row in meeting[:2]]

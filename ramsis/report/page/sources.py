@@ -12,6 +12,16 @@ from ramsis import profiles
 from ramsis.errors import InputFileError, RamsisError
 from ramsis.files import read_json
 from ramsis.policy import MANIFEST_FORMAT, MANIFEST_NAME, POLICY_FORMAT, read, read_set, set_of
+from ramsis.report.columns import (
+    CORNERS,
+    GROUPS,
+    PLACED,
+    PLAYED,
+    SCALED,
+    SCHEDULERS,
+    SIMULATED,
+    capacity_columns,
+)
 from ramsis.report.page.clusters import (
     cluster_section,
     frontier_section,
@@ -50,10 +60,9 @@ _TABLES: Mapping[str, Callable[[Path, str], Section]] = {
     RESULTS_NAME: sweep_section, SCENARIOS_NAME: scenarios_section}
 _SWEEP_NAMES = (*_TABLES, RECORD_NAME)
 _RATES = ("effective_accuracy", "violation_rate")
-_MAYBE = ("load_qps", "upper_bound", "certified_gap", "accuracy", "expected_accuracy",
-          "expected_effective_accuracy", "expected_violation_rate",
-          "expected_violation_rate_half_width", "response_p99_ms",
-          "utilisation", "effective_accuracy_half_width", "violation_rate_half_width",
+# What a row says besides its columns: how exact it is, and what was asked for.
+_TERMS = ("expected_accuracy", "expected_effective_accuracy",
+          "expected_violation_rate_half_width", "violation_rate_half_width",
           "accuracy_half_width", "duration_s", "seeds", "max_violation", "min_accuracy",
           "min_effective_accuracy")
 
@@ -199,10 +208,8 @@ def _plan(path: Path, document: Mapping[str, Any], name: str) -> Section:
 
 
 def _cluster(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    rows = checked_rows(document, str(path), texts=("scheduler",), optional=(
-        "in_time", "in_time_half_width", "bound", "share_of_bound", "violation_rate", "accuracy",
-        "response_p50_ms", "response_p99_ms", "response_longest_ms", "loads", "loading_s",
-        "cold_starts", "utilisation", "requests", "seeds"))
+    rows = checked_rows(document, str(path), columns=SCHEDULERS, texts=("scheduler",),
+                        optional=("requests", "seeds"))
     for i, row in enumerate(rows):
         if "by" in row:
             row["by"] = _groupings(row["by"], f"{path}: rows[{i}].by")
@@ -218,17 +225,14 @@ def _groupings(value: object, where: str) -> dict[str, dict[str, Any]]:
         (fair,) = checked_rows({"rows": [figures]}, f"{where}.{by}",
                                optional=("fairness", "worst_in_time"))
         fair["groups"] = checked_rows(
-            {"rows": fair.get("groups")}, f"{where}.{by}.groups", texts=("name",), optional=(
-                "requests", "in_time", "late", "dropped", "never_answered", "waiting_mean_ms",
-                "loading_mean_ms", "service_mean_ms", "machine_mean_ms", "response_p50_ms",
-                "response_p99_ms"))
+            {"rows": fair.get("groups")}, f"{where}.{by}.groups", texts=("name",), columns=GROUPS)
         groupings[str(by)] = fair
     return groupings
 
 
 def _of_rows(
     section: Callable[[Mapping[str, Any], list[dict[str, Any]], str], Section],
-    **needed: Sequence[str],
+    **needed: Sequence[Any],
 ) -> _Reader:
     """Return a reader that checks rows by :func:`checked_rows`, and shows them."""
     return lambda path, document, name: section(
@@ -253,34 +257,31 @@ _ROWS: Mapping[tuple[str, ...], _Reader] = {
         audit_section, numbers=(*_RATES, "workers", "requests"),
         optional=("accuracy", "upper_bound", "workers_bound"), mappings=("violations_by_cause",)),
     ("scheduler", "worker_s", "meets_target"): _of_rows(
-        scaling_section, numbers=("worker_s", *_RATES), texts=("scheduler",),
-        optional=("cost", "cost_worker_s")),
+        scaling_section, columns=SCALED, numbers=("worker_s", *_RATES), texts=("scheduler",)),
     ("workers_bound", "clear"): _of_rows(
-        capacity_section, numbers=("workers", "workers_bound", "slo_ms", "gap"),
-        texts=("scheduler",), optional=(*_MAYBE, *_RATES)),
+        capacity_section, columns=capacity_columns(typed=False),
+        numbers=("workers", "workers_bound", "slo_ms", "gap"), texts=("scheduler",),
+        optional=_TERMS),
     ("cost_bound", "clear"): _of_rows(
-        partial(capacity_section, typed=True),
+        partial(capacity_section, typed=True), columns=capacity_columns(typed=True),
         numbers=("cost", "cost_bound", "slo_ms", "workers", "gap"), texts=("scheduler",),
-        optional=(*_MAYBE, *_RATES), mappings=("worker_types",)),
+        optional=_TERMS, mappings=("worker_types",)),
     ("family", "placement_effective_accuracy"): _of_rows(
-        placed_section, numbers=(*_RATES, "slo_ms"), texts=("family",),
-        optional=(*_MAYBE, "placement_effective_accuracy")),
+        placed_section, columns=PLACED, numbers=(*_RATES, "slo_ms"), texts=("family",),
+        optional=_TERMS),
     ("family", "router_to_node_p95_ms"): _of_rows(
-        played_section, texts=("family",),
-        numbers=("target_rps", "goodput_rps", "throughput_rps", "in_time", "slo_ms"),
-        optional=("achieved_rps", "router_to_node_p95_ms", "node_to_worker_p95_ms",
-                  "processing_p95_ms", "response_p95_ms")),
+        played_section, columns=PLAYED, texts=("family",),
+        numbers=("target_rps", "goodput_rps", "throughput_rps", "in_time", "slo_ms")),
     ("label", "violation_rate"): _of_rows(
-        simulation_section, numbers=(*_RATES, "workers", "slo_ms"), optional=_MAYBE,
-        texts=("label",), mappings=("model_share",)),
+        simulation_section, columns=SIMULATED, numbers=(*_RATES, "workers", "slo_ms"),
+        optional=_TERMS, texts=("label",), mappings=("model_share",)),
     ("scheduler", "in_time"): _cluster,
     ("policy", "simulated_goodput_rps", "bound_rps"): _of_rows(
         sharing_section, texts=("policy",),
         numbers=("rps", "slo_ms", "gpus", "simulated_goodput_rps", "bound_rps"),
         optional=("planned_goodput_rps", "goodput_deviation_rps", "fairness", "smallest_share")),
     ("violation_price", "expected_violation_rate"): _of_rows(
-        frontier_section,
+        frontier_section, columns=CORNERS,
         numbers=("load_qps", "expected_violation_rate", "expected_effective_accuracy"),
-        optional=("violation_price", "violation_rate", "violation_half_width",
-                  "effective_accuracy", "workers", "slo_ms")),
+        optional=("workers", "slo_ms")),
 }

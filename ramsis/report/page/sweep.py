@@ -10,10 +10,10 @@ from typing import Any
 
 from ramsis.errors import InputFileError
 from ramsis.files import read_json, read_text
+from ramsis.report.columns import SIMULATED
 from ramsis.report.figure import look_numbers
 from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Figure, Note, PageTable, Part, Section
-from ramsis.report.page.results import FIGURES
 from ramsis.report.verdicts import sweep_verdict
 from ramsis.tables import Column, with_values
 
@@ -61,7 +61,7 @@ def sweep_section(folder: Path, name: str) -> Section:
     failures = _failures(folder, "profile")
     varying = [key for key in _AXES if len({row.get(key) for row in rows}) > 1]
     shown = [Column(key, _AXES[key], "g" if key in _NUMBERS else "") for key in varying]
-    columns = with_values(FIGURES, rows)
+    columns = with_values(SIMULATED[3:-1], rows)
     parts: list[Part] = []
     if rows:
         parts += _explorer(rows, varying)
