@@ -19,14 +19,13 @@ the truth: shares of the bins and increments of 400,000 further requests.
 
 from __future__ import annotations
 
-import argparse
-import csv
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from study import complete, parser_of
 
 from ramsis import load_profile
 from ramsis.arrays import FloatArray
@@ -46,8 +45,6 @@ MODELS = ("svm-poly-800", "svm-poly-3200", "svm-poly-6400", "svm-poly-12000")
 FAMILIES = ("forests", "networks", "overlapping", "independent", "blind", "few")
 CELLS = ((60.0, 9_600.0), (60.0, 14_400.0), (25.0, 9_600.0), (25.0, 12_800.0))
 WORKERS, SEEDS = 4, 2
-FIELDS = ("family", "seed", "slo_ms", "load_qps", "one_model", "delivered", "second_opinions",
-          "promised_gain", "gain_error")
 _SAMPLES, _FEW, _TRUTH, _PLAYED, _SEED = 4_000, 400, 400_000, 200_000, 1 << 22
 _TREES, _ERRORS = (3, 9, 27, 243), (0.14, 0.08, 0.065, 0.045)
 
@@ -130,11 +127,10 @@ def rows_of(family: str) -> Iterator[dict[str, object]]:
             both = with_cascade(policy, confidences, times) if confidences.pairs else policy
             one_model, value, share = delivered(both, truth)
             promise = both.cascade.promise if both.cascade else None
-            yield {"family": family, "seed": seed, "slo_ms": f"{slo_ms:g}",
-                   "load_qps": f"{load_qps:g}", "one_model": f"{one_model:.6f}",
-                   "delivered": f"{value:.6f}", "second_opinions": f"{share:.6f}",
-                   "promised_gain": f"{promise.gain if promise else 0.0:.6f}",
-                   "gain_error": f"{promise.gain_error if promise else 0.0:.6f}"}
+            yield {"family": family, "seed": seed, "slo_ms": slo_ms, "load_qps": load_qps,
+                   "one_model": one_model, "delivered": value, "second_opinions": share,
+                   "promised_gain": promise.gain if promise else 0.0,
+                   "gain_error": promise.gain_error if promise else 0.0}
 
 
 def sentence_of(rows: pd.DataFrame) -> str:
@@ -148,20 +144,10 @@ def sentence_of(rows: pd.DataFrame) -> str:
 
 def main() -> None:
     """Play the families that the file lacks."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=Path, required=True)
-    path = parser.parse_args().rows
-    kept = list(csv.DictReader(path.read_text("utf-8").splitlines())) if path.exists() else []
-    for family in FAMILIES:
-        if family not in {row["family"] for row in kept}:
-            kept += [{name: str(value) for name, value in row.items()} for row in rows_of(family)]
-            with path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(kept)
-            print(*kept[-len(CELLS) * SEEDS:], sep="\n", flush=True)
-    print(sentence_of(pd.read_csv(path)))
+    cases = [{"family": family} for family in FAMILIES]
+    print(sentence_of(complete(parser.parse_args().rows, cases, rows_of)))
 
 
 if __name__ == "__main__":

@@ -16,14 +16,9 @@ Rows that the file has are not played again.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import io
-import json
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,8 +26,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from study import answer_of, complete, parser_of
 
-from ramsis.cli.main import _run
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy, read_set
 from ramsis.profiles import Confidences, ProfileSet, load, save
@@ -43,9 +38,6 @@ PROFILES = ("digits-cpu", "digits-cpu", "text-cpu", "image-cpu")
 SERVICES = ("p95", "mean", "distribution")
 ARRIVALS = ("poisson", "poisson", "poisson", "renewal:1.5")
 BURSTY, BURSTY_FROM = ("renewal:2", "mmpp:ratio=2,burst-ms=200,share=0.2"), 32
-FIELDS = ("setting", "profile", "overlap", "slo_ms", "workers", "load_qps", "share", "service",
-          "arrivals", "promised", "promised_half_width", "simulated", "simulated_half_width",
-          "violations", "second_opinions", "bound", "verified", "seconds")
 _SAMPLES, _REQUESTS, _SEEDS, _FIRST_SEED = 20_000, 600_000, 8, 5_000
 _SLOS = 200.0  # that a run lasts at least: with idle workers at first, 20 delivered 0.002 more
 
@@ -64,7 +56,7 @@ def drawn_confidences(profile: ProfileSet, overlap: float, seed: int) -> Profile
     return replace(profile, confidences=Confidences.of(samples, seed=seed).calibrated(accuracy))
 
 
-def setting(number: int) -> tuple[ProfileSet, dict[str, Any]]:
+def drawn_setting(number: int) -> tuple[ProfileSet, dict[str, Any]]:
     """Return the profile and the terms of a setting, drawn by its number."""
     rng = np.random.default_rng([7, number])
     name = PROFILES[rng.integers(len(PROFILES))]
@@ -85,29 +77,19 @@ def setting(number: int) -> tuple[ProfileSet, dict[str, Any]]:
         "service": service, "arrivals": arrivals[rng.integers(len(arrivals))]}
 
 
-def called(*words: Any) -> Any:
-    """Call the command line; return what it prints as JSON."""
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        code = _run([*map(str, words), "--json"])
-    if code:
-        raise RuntimeError(f"exit code {code}: {' '.join(map(str, words))}")
-    return json.loads(printed.getvalue())
-
-
-def played(number: int) -> dict[str, Any]:
-    """Play a setting."""
-    start = time.process_time()
-    profile, terms = setting(number)
+def played(setting: int) -> Iterator[dict[str, Any]]:
+    """Play the setting of a number."""
+    start = time.perf_counter()
+    profile, terms = drawn_setting(setting)
     with TemporaryDirectory() as folder:
         file, out = Path(folder) / "profile.json", Path(folder) / "policies"
         save(profile, file)
         common = ("--profiles", file, "--slo-ms", terms["slo_ms"], "--workers", terms["workers"],
                   "--load", terms["load_qps"], "--service", terms["service"], "--arrivals",
                   terms["arrivals"])
-        called("generate", *common, "--dispatch", "central-queue", "--cascades", "--out", out)
+        answer_of("generate", *common, "--dispatch", "central-queue", "--cascades", "--out", out)
         policy: Policy = read_set(out).levels[0].stations[0].policy
-        (row,) = called("simulate", *common, "--policy", out, "--seed", _FIRST_SEED, "--seeds",
+        (row,) = answer_of("simulate", *common, "--policy", out, "--seed", _FIRST_SEED, "--seeds",
                         _SEEDS, "--monitor", "off", "--duration-s",
                         round(max(_REQUESTS / _SEEDS / terms["load_qps"],
                                   _SLOS * terms["slo_ms"] / 1000.0), 3))["rows"]
@@ -115,14 +97,14 @@ def played(number: int) -> dict[str, Any]:
     promise = policy.expectations if cascade is None else cascade.promise
     half_width = (cascade.promise.effective_half_width if cascade is not None
                   else policy.replay.effective_half_width if policy.replay else 0.0)
-    checked = cascade is not None and number % 4 == 0
-    return {**terms, "promised": promise.effective_accuracy, "promised_half_width": half_width,
+    checked = cascade is not None and setting % 4 == 0
+    yield {**terms, "promised": promise.effective_accuracy, "promised_half_width": half_width,
             "simulated": row["effective_accuracy"],
             "simulated_half_width": row["effective_accuracy_half_width"],
             "violations": row["violation_rate"], "bound": row["upper_bound"],
             "second_opinions": row.get("second_opinions"),
             "verified": all(check.holds for check in cascade_checks(policy)) if checked else None,
-            "seconds": round(time.process_time() - start, 1)}
+            "seconds": round(time.perf_counter() - start, 1)}
 
 
 def sentence_of(rows: pd.DataFrame) -> str:
@@ -138,23 +120,12 @@ def sentence_of(rows: pd.DataFrame) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play the settings that the file lacks, and print those that do not hold."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--settings", type=int, default=40)
     chosen = parser.parse_args(arguments)
-    kept = list(csv.DictReader(chosen.rows.open())) if chosen.rows.exists() else []
-    with chosen.rows.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        if not kept:
-            writer.writeheader()
-        for number in range(len(kept), chosen.settings):
-            row = played(number)
-            writer.writerow({name: round(value, 6) if isinstance(value, float) else value
-                             for name, value in row.items()})
-            file.flush()
-            print(row, flush=True)
-    print(sentence_of(pd.read_csv(chosen.rows)))
+    cases = [{"setting": number} for number in range(chosen.settings)]
+    print(sentence_of(complete(chosen.rows, cases, played)))
     return 0
 
 

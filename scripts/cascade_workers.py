@@ -11,21 +11,18 @@ bounds of both. The rows are then printed as a table, and drawn with ``--figure`
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 from acceptance.pages import markdown
+from study import ROOT, answer_of, parser_of, write_rows
 
 from ramsis import load_profile
 from ramsis.synthesis import SynthesisSettings, generate_policy
 
-ROOT = Path(__file__).resolve().parents[1]
 ROWS = ROOT / "docs/results/cascade-workers.csv"
 PROFILE, LOAD_QPS, SLO_MS, SERVICE = "digits-cpu", 40_000.0, 60.0, "p95"
 WORKERS = range(8, 25, 2)  # whose accuracies with one model per request are targets
@@ -45,9 +42,7 @@ def rows() -> Iterator[dict[str, float]]:
         policy = generate_policy(profile, LOAD_QPS, SynthesisSettings(
             slo_ms=SLO_MS, workers=workers, service=SERVICE, dispatch="central-queue"))
         target = math.floor(1e4 * policy.rates.effective_accuracy) / 1e4
-        done = subprocess.run([sys.executable, "-m", "ramsis", *command(target), "--json"],
-                              check=True, capture_output=True, text=True)
-        one_model, cascades = json.loads(done.stdout)["rows"]
+        one_model, cascades = answer_of(*command(target))["rows"]
         yield {"min_effective_accuracy": target,
                **{f"{name}_one_model": one_model[name]
                   for name in ("workers", "workers_bound", "effective_accuracy", "clear")},
@@ -87,13 +82,12 @@ def draw(found: pd.DataFrame, path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--figure", type=Path)
     chosen = parser.parse_args(arguments)
     if chosen.run:
-        pd.DataFrame(rows()).round(6).to_csv(ROWS, index=False)
+        write_rows(ROWS, rows())
     found = pd.read_csv(ROWS)
     print(table_of(found))
     if chosen.figure is not None:

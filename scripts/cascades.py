@@ -25,16 +25,15 @@ Without ``--splits`` the rows of the file are summed up: means over the splits.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pandas as pd
+from acceptance.pages import markdown
+from study import parser_of, write_rows
 
 from ramsis import load_profile
 from ramsis.bounds import cascade_bound, fluid_bound
@@ -56,9 +55,6 @@ from ramsis.synthesis.simulated import prepared_policy
 PROFILE, WORKERS = "digits-cpu", 4
 ANSWERS = Path(__file__).resolve().parents[1] / "docs/results/digits-answers.npz"
 SLOS_MS, LOADS_QPS = (60.0, 25.0), (6_400.0, 9_600.0, 12_800.0, 19_200.0)
-FIELDS = ("split", "slo_ms", "load_qps", "one_model", "one_model_bound", "cascade",
-          "cascade_half_width", "second_opinions", "cascade_bound", "raw_one_model",
-          "raw_cascade", "fixed", "cascade_serve", "slackfit")
 _FEW, _MANY, _SEED = 30_000, 100_000, 1 << 20
 _GEARS, _BUCKETS = 6, (8, 16, 32, 64, 128)
 _SECONDS, _KEPT = 2, 25  # second models that are tried, and fixed thresholds that are played again
@@ -177,18 +173,14 @@ def confidences_bound(policy: Policy, confidences: Confidences, times: ServiceTi
 def table_of(rows: pd.DataFrame) -> str:
     """A Markdown table of means over the splits."""
     means = rows.groupby(["slo_ms", "load_qps"], sort=False).mean()
-    lines = ["| SLO (ms) | load (requests/s) | one model | its bound | SlackFit | CascadeServe | "
-             "best fixed threshold | with second opinions | bound with cascades | "
-             "second opinions |",
-             "|---|---|---|---|---|---|---|---|---|---|"]
-    for place, row in means.iterrows():
-        slo_ms, load_qps = cast("tuple[float, float]", place)
-        figures = (row[name] for name in ("one_model", "one_model_bound", "slackfit",
-                                          "cascade_serve", "fixed", "cascade", "cascade_bound"))
-        cells = [f"{slo_ms:g}", f"{load_qps:,.0f}", *(f"{figure:.4f}" for figure in figures),
-                 f"{row['second_opinions']:.0%}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    figures = {"one_model": "one model", "one_model_bound": "its bound", "slackfit": "SlackFit",
+               "cascade_serve": "CascadeServe", "fixed": "best fixed threshold",
+               "cascade": "with second opinions", "cascade_bound": "bound with cascades"}
+    return markdown(["SLO (ms)", "load (requests/s)", *figures.values(), "second opinions"], [
+        [f"{slo_ms:g}", f"{load_qps:,.0f}", *(f"{row[name]:.4f}" for name in figures),
+         f"{row['second_opinions']:.0%}"]
+        for (slo_ms, load_qps), row in zip(means.index.tolist(), means.to_dict("records"),
+                                           strict=True)])
 
 
 def draw(rows: pd.DataFrame, path: Path) -> None:
@@ -217,20 +209,14 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--splits", type=int)
     parser.add_argument("--figure", type=Path)
     chosen = parser.parse_args(arguments)
     if chosen.splits is not None:
         profile = replace(load_profile(PROFILE), confidences=None)
-        with chosen.rows.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            for row in rows_of(profile, chosen.splits):
-                writer.writerow({name: round(value, 6) for name, value in row.items()})
-                file.flush()
+        write_rows(chosen.rows, rows_of(profile, chosen.splits))
     rows = pd.read_csv(chosen.rows)
     print(table_of(rows))
     if chosen.figure is not None:

@@ -14,19 +14,17 @@ python scripts/few_samples.py [--out FILE] [--settings 20] [--few 100] [--seed 0
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import evaluation.command  # noqa: F401 - sets the threads before anything is loaded
 import numpy as np
 from acceptance.results import Results
 from acceptance.setting import capacity_qps
+from study import parser_of
 
 from ramsis import load_profile
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
@@ -146,8 +144,7 @@ def line(setting: Setting, found: dict[str, Any]) -> tuple[str, bool, bool, bool
 
 def main() -> int:
     """Make what is missing, print the table, and say how many hold."""
-    command = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command = parser_of(__doc__)
     command.add_argument("--out", type=Path, metavar="FILE",
                          default=Path("evaluation_out/few_samples.jsonl"))
     command.add_argument("--settings", type=int, default=20)

@@ -29,9 +29,10 @@ from typing import Any
 import numpy as np
 from live.baselines import as_policy
 from live.fleet import Live, Load, live_run
-from live.models import BATCHES, Served, prepared, say
+from live.models import BATCHES, Served, prepared
 from live.times import longer, slower_ms, stolen
 from numpy.typing import NDArray
+from study import say
 
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError

@@ -13,7 +13,6 @@ python scripts/interval_coverage.py [--kinds small chosen central] [--repetition
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,11 +20,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import evaluation.command  # noqa: F401 - sets the threads before anything is loaded
 import numpy as np
 from acceptance.results import Results
+from study import parser_of
 
 from ramsis import load_profile
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
@@ -130,8 +128,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 def main() -> int:
     """Make what is missing, and say how often the truth is covered."""
-    command = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command = parser_of(__doc__)
     command.add_argument("--out", type=Path, metavar="FILE",
                          default=Path("evaluation_out/coverage.jsonl"))
     command.add_argument("--kinds", nargs="+", choices=KINDS, default=["small", "chosen"])

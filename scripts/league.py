@@ -36,8 +36,9 @@ import numpy as np
 from acceptance.pages import with_part, write_part
 from live import peers
 from live.fleet import host_times, stolen_share
-from live.models import BATCHES, Served, prepared, say
+from live.models import BATCHES, Served, prepared
 from live.peers import Endpoint, Models
+from study import say
 
 from ramsis.errors import RamsisError
 from ramsis.files import write_atomic

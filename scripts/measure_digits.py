@@ -25,7 +25,6 @@ import argparse
 import contextlib
 import datetime
 import os
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,6 +41,7 @@ from scipy.ndimage import affine_transform
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
+from study import parser_of, say
 
 from ramsis.profiles import ModelProfile, ProfileSet, load, save
 from ramsis.profiles.measure import StopRule, hardware, sample_batches, versions
@@ -89,7 +89,7 @@ class Copies:
 
 def main() -> None:
     """Write the profile set."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="profile file to write")
     parser.add_argument("--samples", type=int, default=200, help="samples per batch size")
     parser.add_argument("--models", type=int, default=len(MODELS), help="only the first N models")
@@ -306,11 +306,6 @@ def measurement(data: Data) -> dict[str, object]:
         "input_shape": ["batch", SIDE * SIDE],
         "versions": versions(("onnxruntime", "skl2onnx", "scikit-learn")),
     }
-
-
-def say(text: str) -> None:
-    """Progress, on stderr."""
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

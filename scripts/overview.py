@@ -7,11 +7,7 @@ request, on the shipped profile `digits-cpu`. Run from the repository's root:
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
-import sys
-from typing import Any
+from study import answer_of, parser_of
 
 from ramsis.report.chart import Series
 from ramsis.report.figure import Panel, PanelRow, plot_panels
@@ -20,24 +16,16 @@ LOADS = "400,800,1200,1600,2400,3200,4800,6400,8000"
 SCHEMES = {"central-queue": "ramsis, common queue", "round-robin": "ramsis, a queue each",
            "jellyfish-plus": "Jellyfish+", "model-switching": "ModelSwitching"}
 COMMAND = ["simulate", "--profiles", "digits-cpu", "--slo-ms", "25", "--workers", "4", "--load",
-           LOADS, "--seeds", "3", "--duration-s", "20", "--json",
+           LOADS, "--seeds", "3", "--duration-s", "20",
            *(word for one in SCHEMES for word in ("--scheduler", one))]
-
-
-def rows() -> list[dict[str, Any]]:
-    """The rows that the command prints."""
-    done = subprocess.run([sys.executable, "-m", "ramsis", *COMMAND], check=True, text=True,
-                          capture_output=True)
-    found: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
-    return found
 
 
 def main() -> None:
     """Draw the figure."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--out", default="docs/overview.svg", help="the figure")
     out = parser.parse_args().out
-    found = rows()
+    found = answer_of(*COMMAND)["rows"]
     bound = {row["load_qps"]: row["upper_bound"] for row in found}
     lines = [Series("bound (one model per request)", list(bound), list(bound.values()),
                   ref=True)]

@@ -14,7 +14,6 @@ python scripts/raw_promises.py [--quick] [--budgets 0.01 0.001 0.0005]
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
@@ -23,10 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import evaluation.command  # noqa: F401 - sets the threads before anything is loaded
 from acceptance.results import Results
+from study import parser_of
 
 from ramsis.errors import InfeasibleError
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -117,8 +115,7 @@ def line(case: Case, found: dict[str, Any]) -> str:
 
 def main() -> int:
     """Make what is missing, print the table, and say how many hold."""
-    command = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command = parser_of(__doc__)
     command.add_argument("--out", type=Path, metavar="FILE",
                          default=Path("evaluation_out/raw_promises.jsonl"))
     command.add_argument("--quick", action="store_true", help="two stations, fewer queries")

@@ -14,17 +14,16 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import solvers
 from acceptance.pages import with_part
+from study import ROOT, answer_of
 
 from ramsis.files import write_atomic
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"
 ROWS = ROOT / "docs" / "results"
 SETTINGS = (("digits-cpu", 25, 4, "800,1600,3200,6400"), ("text-cpu", 95, 20, "1000,2000,3000"),
@@ -50,15 +49,13 @@ def measure_promises() -> list[Row]:
     rows: list[Row] = []
     for profile, slo_ms, workers, loads in SETTINGS:
         command = ["simulate", "--profiles", profile, "--slo-ms", str(slo_ms), "--workers",
-                   str(workers), "--load", loads, "--seeds", "3", "--duration-s", "20", "--json",
+                   str(workers), "--load", loads, "--seeds", "3", "--duration-s", "20",
                    *(word for name in SCHEDULERS for word in ("--scheduler", name))]
-        run = subprocess.run([sys.executable, "-m", "ramsis", *command], check=True, text=True,
-                             capture_output=True, cwd=ROOT)
         kept = ("scheduler", "load_qps", "upper_bound", "effective_accuracy", "violation_rate",
                 "expected_effective_accuracy", "expected_violation_rate")
         setting = {"profile": profile, "slo_ms": slo_ms, "workers": workers}
         rows += ({**setting, **{name: row.get(name) for name in kept}}
-                 for row in json.loads(run.stdout)["rows"])
+                 for row in answer_of(*command)["rows"])
     return rows
 
 

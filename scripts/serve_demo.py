@@ -16,7 +16,8 @@ import argparse
 from pathlib import Path
 
 from fidelity import Case, Plan
-from live.models import prepared, say
+from live.models import prepared
+from study import say
 
 from ramsis.errors import InfeasibleError
 

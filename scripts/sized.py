@@ -16,8 +16,6 @@ Both write the table of docs/sizes.md.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +27,7 @@ import numpy as np
 import pandas as pd
 from acceptance.pages import markdown, write_part
 from scipy.stats import norm
+from study import parser_of, write_rows
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.sizes import SizeDistribution
@@ -169,20 +168,12 @@ def table_of(rows: pd.DataFrame) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play the cells, if asked to, and write the table of their rows."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("rows", type=Path)
     parser.add_argument("--play", action="store_true")
     chosen = parser.parse_args(arguments)
     if chosen.play:
-        with chosen.rows.open("w", newline="") as file:
-            writer: csv.DictWriter[str] | None = None
-            for row in played():
-                if writer is None:
-                    writer = csv.DictWriter(file, list(row), lineterminator="\n")
-                    writer.writeheader()
-                writer.writerow({name: round(value, 6) if isinstance(value, float) else value
-                                 for name, value in row.items()})
+        write_rows(chosen.rows, played())
     write_part(PAGE, "sized", table_of(pd.read_csv(chosen.rows)))
     return 0
 

@@ -7,13 +7,12 @@ Each setting is written as soon as it has ended; those that the file has are not
 
 from __future__ import annotations
 
-import argparse
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sized import CELLS
+from study import complete, parser_of
 
 from ramsis.sim import ConstantLoad
 from ramsis.sized.policy import generate_sized
@@ -39,8 +38,9 @@ SETTINGS = (
     Setting("cpu", 90.0, arrivals="mmpp:ratio=2,burst-ms=500,share=0.2"))
 
 
-def rows_of(setting: Setting) -> Iterator[dict[str, Any]]:
-    """Yield a row for all requests and for each size class."""
+def rows_of(**terms: Any) -> Iterator[dict[str, Any]]:
+    """Yield a row for all requests and for each size class of a setting."""
+    setting = Setting(**terms)
     cell = CELLS[setting.cell]
     problem = cell.problem(workers=setting.workers)
     policy = generate_sized(problem, cell.profile(), setting.load_qps, arrivals=setting.arrivals,
@@ -63,24 +63,9 @@ def rows_of(setting: Setting) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Write the rows that the file lacks."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=Path, required=True)
-    path = parser.parse_args().rows
-    kept = list(csv.DictReader(path.open())) if path.exists() else []
-    names = Setting._fields
-    done = {tuple(row[name] for name in names) for row in kept}
-    for setting in SETTINGS:
-        if tuple("" if value is None else str(value) for value in setting) in done:
-            continue
-        for row in rows_of(setting):
-            kept.append({name: "" if value is None else
-                         str(round(value, 6) if isinstance(value, float) else value)
-                         for name, value in row.items()})
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(kept[-1]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(kept)
-        print(setting, flush=True)
+    complete(parser.parse_args().rows, [setting._asdict() for setting in SETTINGS], rows_of)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,13 @@ Rows that the file has are not played again.
 
 from __future__ import annotations
 
-import argparse
-import csv
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+from study import complete, parser_of
 
 import ramsis
 from ramsis.arrays import FloatArray
@@ -44,7 +45,6 @@ SETTINGS = tuple((due, came) for due in (9, 10, 11) for came in (0.5, 0.7, 0.9))
 SMALL, LARGE = (2, 2, 2), (4, 5, 6)
 UNSURE, SURE, BETTER = (0.3, 0.57), (0.7, 0.97), 0.25
 ARRIVALS = "scripts.slotted_cascades:Slotted"
-FIELDS = ("due", "came", "one_model", "second_opinions", "mixed", "policy", "rule", "bound")
 _EARLIER = 1e-7  # by which each slot begins before batches that started in the one before end
 _LATE_MS = 1e-3
 _PLAYED, _SEED = 400_000, 1 << 21
@@ -77,8 +77,8 @@ def profile_of() -> ProfileSet:
     return ProfileSet("slotted", models, confidences=confidences)
 
 
-def played(due: int, came: float) -> dict[str, float]:
-    """Return the row of a setting."""
+def played(due: int, came: float) -> Iterator[dict[str, float]]:
+    """Yield the row of a setting."""
     profile, load_qps = profile_of(), 1000.0 * came
     slo_ms = due + _LATE_MS
     assert profile.confidences is not None
@@ -97,42 +97,29 @@ def played(due: int, came: float) -> dict[str, float]:
     exact = SlottedCascade(SMALL, LARGE, due, came, profile.models[0].accuracy, UNSURE[0], BETTER)
     bound = cascade_bound(ServiceTimes.of_all(profile, "mean", len(LARGE)), profile.confidences,
                           slo_ms=float(due), workers=1, load_qps=load_qps, gathering=True)
-    return {"due": due, "came": came,
+    yield {"due": due, "came": came,
             "one_model": optimum(exact, mixed=False, second=False),
             "second_opinions": optimum(exact, mixed=False), "mixed": optimum(exact),
             "policy": float(alone.reward[sample.counted].mean()), "rule": rule,
             "bound": bound.upper_bound}
 
 
-def sentence_of(rows: list[dict[str, str]]) -> str:
+def sentence_of(rows: pd.DataFrame) -> str:
     """Return what the page says of the rows."""
-    def by(name: str) -> np.ndarray:
-        return np.array([float(row[name]) for row in rows])
-
-    best, asked, alone = by("mixed"), by("second_opinions"), by("one_model")
-    lacks = asked - np.maximum(by("policy"), by("rule"))
+    best, asked, alone = rows["mixed"], rows["second_opinions"], rows["one_model"]
+    lacks = asked - np.maximum(rows["policy"], rows["rule"])
     return (f"In {len(rows)} such settings the best second opinions add "
             f"{(asked - alone).mean():.3f} on the mean, and batches that mix them with fresh "
             f"requests {(best - asked).mean():.3f} more. Policies lack {lacks.mean():.3f} of the "
-            f"former; the bound lies {(by('bound') - best).mean():.3f} above the latter.")
+            f"former; the bound lies {(rows['bound'] - best).mean():.3f} above the latter.")
 
 
 def main() -> None:
     """Play the settings that the file lacks."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=Path, required=True)
-    path = parser.parse_args().rows
-    rows = list(csv.DictReader(path.read_text("utf-8").splitlines())) if path.exists() else []
-    for due, came in SETTINGS[len(rows):]:
-        rows.append({name: f"{value:g}" if name in ("due", "came") else f"{value:.6f}"
-                     for name, value in played(due, came).items()})
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        print(rows[-1], flush=True)
-    print(sentence_of(rows))
+    cases = [{"due": due, "came": came} for due, came in SETTINGS]
+    print(sentence_of(complete(parser.parse_args().rows, cases, played)))
 
 
 if __name__ == "__main__":

@@ -15,14 +15,13 @@ Each setting is written as soon as it has ended; those that the file has are not
 
 from __future__ import annotations
 
-import argparse
-import csv
-import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from study import complete, parser_of
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import SizeDistribution
@@ -32,14 +31,10 @@ from ramsis.sized.rule import IndexRule
 from ramsis.sized.schedulers import SizedScheduler, sized_scheduler
 from ramsis.sized.search import fit_rule
 from ramsis.sized.simulate import serve_sized
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.reference.two_sizes import TwoSizes, simulated, solved
 
 SLOT_MS, DEADLINE, MOST = 10.0, 7, 4
 SEARCHED, PLAYED = 6_000, 20_000  # slots
-FIELDS = ("setting", "short", "long", "weight", "load", "optimum", "rule", "replanned_dp",
-          "best_policy", "bound")
 
 
 class Stream(NamedTuple):
@@ -57,7 +52,7 @@ class Stream(NamedTuple):
         return cls(came, SLOT_MS * slot.astype(float), kind + 1)
 
 
-def setting(number: int) -> TwoSizes:
+def drawn_setting(number: int) -> TwoSizes:
     """Return the problem of a setting: random times that fall with neither count nor size."""
     rng = np.random.default_rng(number)
     short = 1 + np.cumsum(rng.random(MOST) < 0.4)
@@ -94,42 +89,33 @@ def value_of_slot(sized: SizedProblem, scheduler: SizedScheduler, stream: Stream
     return float(np.array(sized.weights)[stream.size - 1] @ in_time) / slots
 
 
-def row(number: int) -> dict[str, object]:
-    """Return the figures of a setting."""
-    problem = setting(number)
+def played(setting: int) -> Iterator[dict[str, object]]:
+    """Yield the row of the setting of a number."""
+    problem = drawn_setting(setting)
     sized, optimum = sized_problem(problem), solved(problem)
-    rng = np.random.default_rng(1000 + number)
+    rng = np.random.default_rng(1000 + setting)
     searched, played = (Stream.drawn(problem, slots, rng) for slots in (SEARCHED, PLAYED))
     workload = Recorded(searched.arrival_ms, SLOT_MS * SEARCHED, sizes=searched.size)
     rule = IndexRule(fit_rule(sized, workload).tables)
     sharp = replace(sized, slo_ms=SLOT_MS * DEADLINE)
     bound = path_bound(sharp, played.arrival_ms, played.size, rounds=0)
-    return {
-        "setting": number, "short": " ".join(map(str, problem.slots[0])),
+    yield {
+        "setting": setting, "short": " ".join(map(str, problem.slots[0])),
         "long": " ".join(map(str, problem.slots[1])), "weight": problem.weight[1],
-        "load": round(sum(problem.probability), 4), "optimum": round(optimum.low, 6),
-        "rule": round(value_of_slot(sized, rule, played), 6),
-        "replanned_dp": round(value_of_slot(sized, sized_scheduler("replanned-dp"), played), 6),
-        "best_policy": round(simulated(problem, optimum, played.came) / PLAYED, 6),
-        "bound": round(bound.upper_bound * len(played.size) / PLAYED, 6)}
+        "load": round(sum(problem.probability), 4), "optimum": optimum.low,
+        "rule": value_of_slot(sized, rule, played),
+        "replanned_dp": value_of_slot(sized, sized_scheduler("replanned-dp"), played),
+        "best_policy": simulated(problem, optimum, played.came) / PLAYED,
+        "bound": bound.upper_bound * len(played.size) / PLAYED}
 
 
 def main() -> None:
     """Write the rows that the file lacks."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--settings", type=int, default=20)
-    arguments = parser.parse_args()
-    kept = list(csv.DictReader(arguments.rows.open())) if arguments.rows.exists() else []
-    for number in range(arguments.settings):
-        if str(number) in {kept_row["setting"] for kept_row in kept}:
-            continue
-        kept.append({name: str(value) for name, value in row(number).items()})
-        with arguments.rows.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(kept)
-        print(kept[-1], flush=True)
+    chosen = parser.parse_args()
+    complete(chosen.rows, [{"setting": number} for number in range(chosen.settings)], played)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ PYTHON needs nvidia-pytriton and numpy, and is of the same version as this one.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import csv
 import http.client
@@ -31,8 +30,7 @@ from typing import Any
 import numpy as np
 from acceptance.pages import markdown
 from live import peers
-
-from ramsis.files import write_atomic
+from study import answer_of, parser_of, read_rows, write_rows
 
 MODELS = {"small": (10.0, 3.0, 0.75), "large": (20.0, 8.0, 0.93)}
 """First and further milliseconds of a batch, and the accuracy."""
@@ -60,22 +58,12 @@ def repository(folder: Path) -> None:
             for key, value in zip(("first_ms", "each_ms", "accuracy"), numbers, strict=True)))
 
 
-def ramsis(*words: object) -> str:
-    """Run a command of ramsis; return what it prints."""
-    print("ramsis", *words[:1], file=sys.stderr, flush=True)
-    done = subprocess.run([sys.executable, "-m", "ramsis", *map(str, words)], text=True,
-                          capture_output=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"error: ramsis {words[0]}: {done.stderr[-1000:]}")
-    return done.stdout
-
-
 def profile(folder: Path, upstream: str) -> Path:
     """Measure service times through the proxy."""
     out = folder / "profile.json"
     (folder / "accuracy.json").write_text(json.dumps(
         {name: numbers[2] for name, numbers in MODELS.items()}))
-    ramsis("profile", "measure", *(f"{upstream}/v2/models/{name}" for name in MODELS),
+    answer_of("profile", "measure", *(f"{upstream}/v2/models/{name}" for name in MODELS),
            "--backend", "upstream", "--batches", f"1:{BATCH}", "--accuracy",
            folder / "accuracy.json", "--min-samples", 40, "--max-samples", 40, "--out", out)
     return out
@@ -101,9 +89,9 @@ def proxy(policies: Path, upstream: str, log: Path, *options: str) -> Iterator[t
 
 def sent(url: str, load_qps: float, requests: int, seed: int, data: Path) -> dict[str, Any]:
     """Send Poisson arrivals; return the client's row."""
-    row: dict[str, Any] = json.loads(ramsis(
+    row: dict[str, Any] = answer_of(
         "load", url, "--slo-ms", SLO_MS, "--load", load_qps, "--duration-s",
-        round(requests / load_qps, 3), "--seed", seed, "--data", data, "--json"))["rows"][0]
+        round(requests / load_qps, 3), "--seed", seed, "--data", data)["rows"][0]
     return row
 
 
@@ -154,7 +142,7 @@ def measured(
             capacity_qps = 1000.0 * WORKERS * BATCH / (first_ms + each_ms * BATCH)
             loads = [round(share * capacity_qps) for share in shares]
             policies = folder / "policies"
-            ramsis("generate", "--profiles", file, "--slo-ms", SLO_MS, "--workers", WORKERS,
+            answer_of("generate", "--profiles", file, "--slo-ms", SLO_MS, "--workers", WORKERS,
                    "--load", ",".join(map(str, loads)), "--service", "distribution", "--dispatch",
                    "central-queue", "--max-queue", BATCH, "--headroom", 0, "--out", policies)
             manifest = json.loads((policies / "manifest.json").read_text())
@@ -205,8 +193,7 @@ def _row(
     row = {"run": run, "load_qps": load_qps, "load_average": round(load_average, 1), **more,
            **{name: seen[name] for name in ("requests", "failed", "dropped", "violation_rate",
                                             "effective_accuracy")}}
-    print(row, file=sys.stderr, flush=True)
-    return row
+    return {name: row.get(name) for name in COLUMNS}
 
 
 def table(rows: Sequence[dict[str, str]]) -> str:
@@ -229,7 +216,7 @@ def table(rows: Sequence[dict[str, str]]) -> str:
 
 def main() -> None:
     """Measure, or write what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--triton-python", type=Path, help="interpreter that has nvidia-pytriton")
     parser.add_argument("--rows", type=Path, required=True, help="file of the rows")
     parser.add_argument("--shares", default=SHARES, help="of the capacity")
@@ -239,15 +226,9 @@ def main() -> None:
         site = peers.site_of(options.triton_python, "pytriton")
         if site is None:
             raise SystemExit(f"error: {options.triton_python} has no nvidia-pytriton")
-        lines = [",".join(COLUMNS)]
         shares = [float(share) for share in options.shares.split(",")]
-        for row in measured(site, options.requests, shares):
-            lines.append(",".join(
-                f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
-                for value in (row.get(name) for name in COLUMNS)))
-            write_atomic(options.rows, "\n".join(lines) + "\n")
-    with options.rows.open(newline="") as stream:
-        print(table(list(csv.DictReader(stream))))
+        write_rows(options.rows, measured(site, options.requests, shares))
+    print(table(read_rows(options.rows)))
 
 
 if __name__ == "__main__":

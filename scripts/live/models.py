@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 import skl2onnx
 from measure_digits import Data, make_data, open_session
 from sklearn.svm import SVC
+from study import say
 
 from ramsis.profiles import ProfileSet, load
 from ramsis.profiles.measure import MeasureSettings, StopRule, measure_profile
@@ -105,8 +105,3 @@ def _accuracy(content: bytes, data: Data) -> float:
     right = [session.run(["label"], {entry: part})[0] == labels for part, labels in zip(
         np.array_split(data.test, 40), np.array_split(data.test_labels, 40), strict=True)]
     return round(float(np.concatenate(right).mean()), 6)
-
-
-def say(text: str) -> None:
-    """Progress, on stderr."""
-    print(text, file=sys.stderr, flush=True)

