@@ -90,7 +90,7 @@ class NegativeBinomial(ShippedProcess):
         return result
 
     def _log_pf(self, k: FloatArray, mean: FloatArray, shape: FloatArray) -> FloatArray:
-        """Return log PF as in the module's text: ``shape`` is s, ``total`` n and ``beyond`` d."""
+        """Return log P(k arrivals), for k and the mean > 0, in Loader's form."""
         total = k + shape
         beyond = (k - mean) / self.dispersion
         return np.asarray(

@@ -160,7 +160,7 @@ def causes_of(
 
 
 def overloaded(log: RequestLog, times: ServiceTimes, workers: int) -> NDArray[np.bool_]:
-    """Return for each request whether it arrived in overload; see the module's text."""
+    """Return for each request whether more arrived shortly before than could be in time."""
     slo_ms = float(log.deadline_ms.max())
     able = times.cdf(slo_ms) > 0
     fastest = np.where(able, times.mean_ms, np.inf) / np.arange(1, times.max_batch + 1)

@@ -117,18 +117,22 @@ class Day:
     def _tried(
         self, cluster: Cluster, text: str, scheduler: ComparedScheduler, loads: Sequence[float]
     ) -> list[Hindsight]:
+        """Simulate a scheduler stated each of ``loads``, then with the load monitor.
+
+        Returns the outcomes, none if no policies can be made.
+        """
         workload = Recorded(self.arrival_ms)
         try:
             spec = scheduler.ready(cluster, loads, service=self.service, source=text).spec
         except InfeasibleError:
             return []
         base = SimulationSettings(service=self.service, seeds=self.seeds, monitor=False)
-        ways: list[tuple[float | None, SimulationSettings]] = [
+        by_level: list[tuple[float | None, SimulationSettings]] = [
             (load, replace(base, stated_load=load / workload.load_qps)) for load in loads]
         if len(loads) > len(_HEADROOM) and not scheduler.given.get("cascades"):
-            ways.append((None, replace(base, monitor=True)))
+            by_level.append((None, replace(base, monitor=True)))
         return [_outcome(cluster, text, level, simulate(cluster, spec, workload, settings))
-                for level, settings in ways]
+                for level, settings in by_level]
 
     def levels_qps(self) -> list[float]:
         """Return levels from the mean load to the peak of any half second."""

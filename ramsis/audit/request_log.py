@@ -58,7 +58,7 @@ _ROUNDING_S = 1e-7  # of times in seconds since 1970, whose floats have steps of
 
 
 class Request(NamedTuple):
-    """A line of a log; times as in the module, None where a value is unknown."""
+    """A request of a log; times in s from the log's start, None where a value is unknown."""
 
     arrival_s: float
     start_s: float | None = None

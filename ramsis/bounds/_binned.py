@@ -147,7 +147,7 @@ def _pairs(task: Task) -> list[tuple[int, int]]:
 
 
 class _Program:
-    """Linear program of one part, built block by block as the module describes it."""
+    """Linear program over bins of time for some of the requests, built block by block."""
 
     def __init__(self, task: Task, width: float) -> None:
         self.task, self.width, self.columns, self.count = task, width, 0, 0
@@ -185,10 +185,11 @@ class _Program:
         less: tuple[IntArray, IntArray] | None = None, first: float | None = 0.0,
         equal: bool = True,
     ) -> None:
-        """Add the balance value(k) = value(k − 1) + Σ more − Σ less, starting from ``first``.
+        """Add rows value(k) = value(k − 1) + Σ more − Σ less for all edges k; columns by number.
 
-        ``more`` and ``less`` count from the edge ``after`` and from that in ``less``, not beyond
-        the last one. Without ``equal`` the value may fall short; ``first`` None leaves it free.
+        Column ``more[i]`` enters at the edge ``after[i]``, and ``less`` has columns with the edges
+        at which they leave; those beyond the last edge never do. value(0) is ``first``, or free if
+        that is None. With ``equal`` false the rows are value(k) <= ….
         """
         k = np.arange(self.edges)
         inside = after < self.edges

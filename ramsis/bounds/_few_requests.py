@@ -1,13 +1,16 @@
 """The bound on worker-seconds as an integer program, for traces of few requests.
 
 Time is cut at all arrivals and deadlines. w_h workers serve at the h-th cut. Cell h, of the length
-d_h, lies between it and the next cut; K_h is the largest number of workers in the cell, u_h the
-work done there, and f_ih the part of it that is done for request i:
+d_h, lies between it and the next cut; K_h is the largest number of workers in the cell, c_h the
+worker time paid for there, u_h the work done there, and f_ih the part of it that is done for
+request i. y_ik is 1 if i is answered in way k (a model and a batch size), which takes t_k of worker
+time and is in time with probability p_k, with accuracy a_k. A worker is paid for from X, its
+start-up time, before it serves:
 
     min  Σ_h c_h + Σ_h min(X, cut h)·(K_h − w_h)
     s.t. K_h >= w_h, w_{h+1};   u_h <= d_h·K_h;   c_h >= u_h,   c_h >= min(d_h, X)·(w_h + w_{h+1} − K_h),
-         c_h >= (min(X, cut h+1) − min(X, cut h))·w_{h+1},   u_h = Σ_i f_ih,   Σ_h f_ih = Σ_c t_c·y_ic for cells of the window of i,   Σ_c y_ic <= 1,
-         Σ p·y and Σ a·p·y as asked for,
+         c_h >= (min(X, cut h+1) − min(X, cut h))·w_{h+1},   u_h = Σ_i f_ih,   Σ_h f_ih = Σ_k t_k·y_ik for cells of the window of i,   Σ_k y_ik <= 1,
+         Σ p_k·y_ik and Σ a_k·p_k·y_ik at least as targeted,
 
 where w, K and, if service times are fixed, y are whole numbers. A worker that serves at both ends
 of a cell is paid for throughout, or for another start, which takes X. A worker that serves within
@@ -44,7 +47,7 @@ class LeastCost:
 
 @dataclass(frozen=True, eq=False)
 class FewRequests:
-    """Integer program of a trace, with the equations of the module."""
+    """Integer program of the least paid worker time on a trace, over cells of time."""
 
     arrival: FloatArray  # in ms, rising, shape (n,)
     window_ms: float
@@ -69,27 +72,30 @@ class FewRequests:
 
         # The unit of time is the window: the solver's tolerances are absolute.
         unit = self.window_ms
-        startup, stop, come = self.startup_ms / unit, self.end_ms / unit, self.arrival / unit
-        cuts = np.unique(np.concatenate([[0.0, stop], come, come + 1.0]))
+        startup, stop, arrival = self.startup_ms / unit, self.end_ms / unit, self.arrival / unit
+        cuts = np.unique(np.concatenate([[0.0, stop], arrival, arrival + 1.0]))
         length = np.diff(cuts)
-        cells, arrivals = len(length), np.unique(come)
+        cells, instants = len(length), np.unique(arrival)
         free = cuts[:-1] >= stop  # cells after the end cost nothing
-        ways = [(int(i), way) for i, ways_of in zip(np.searchsorted(arrivals, come),
+        ways = [(int(i), way) for i, ways_of in zip(np.searchsorted(instants, arrival),
                                                     self.ways, strict=True) for way in ways_of.T]
         # Equal requests that arrive at the same instant become one, with as many answers.
         column, count = np.unique(np.array([(i, *way) for i, way in ways]), axis=0,
                                   return_counts=True)
-        request, columns = column[:, 0].astype(int), column[:, 1:].T
+        # i, and t, a·p and p of each y_ik
+        request, (work, *sums) = column[:, 0].astype(int), column[:, 1:].T
         served = sparse.coo_array((np.ones(len(request)), (request, np.arange(len(request)))),
-                                  shape=(len(arrivals), len(request)))
-        whole = np.bincount(np.searchsorted(arrivals, come))
-        flows = [(i, h) for i, at in enumerate(arrivals)
+                                  shape=(len(instants), len(request)))
+        arrived = np.bincount(np.searchsorted(instants, arrival))  # requests at each instant
+        # f_ih is a column only for the cells h within the window of i.
+        flows = [(i, h) for i, at in enumerate(instants)
                  for h in range(*np.searchsorted(cuts, [at, at + 1.0]))]
         of_request, of_cell = (sparse.coo_array(
             (np.ones(len(flows)), (rows, np.arange(len(flows)))), shape=(size, len(flows)))
-            for rows, size in zip(np.array(flows).T, (len(arrivals), cells), strict=True))
-        each, begin = sparse.eye_array(cells), sparse.eye_array(cells, cells + 1)
-        end, long = sparse.eye_array(cells, cells + 1, k=1), sparse.diags_array(length)
+            for rows, size in zip(np.array(flows).T, (len(instants), cells), strict=True))
+        # Matrices from columns to cells: w at a cell's begin and end, and factors of K and c.
+        begin, end = (sparse.eye_array(cells, cells + 1, k=k) for k in (0, 1))
+        each, by_length = sparse.eye_array(cells), sparse.diags_array(length)
         kept = sparse.diags_array(np.where(free, 0.0, np.minimum(length, startup)))
         begun = np.minimum(np.minimum(startup, cuts), stop)
         first = sparse.diags_array(np.where(free, 0.0, np.diff(begun)))
@@ -98,21 +104,21 @@ class FewRequests:
         rows: Any = sparse.block_array([
             [begin, -each, None, None, None],  # w_h <= K_h
             [end, -each, None, None, None],  # w_{h+1} <= K_h
-            [None, -long, None, of_cell, None],  # u_h <= d_h·K_h
+            [None, -by_length, None, of_cell, None],  # u_h <= d_h·K_h
             [None, None, -each, busy @ of_cell, None],  # c_h >= u_h
             [kept @ (begin + end), -kept, -each, None, None],  # workers at both ends of a cell
             [first @ end, None, -each, None, None],  # workers in the first X
             # the work of each request's answers, and their number
-            [None, None, None, -of_request, served @ sparse.diags_array(columns[0] / unit)],
+            [None, None, None, -of_request, served @ sparse.diags_array(work / unit)],
             [None, None, None, None, served],
-            [None, None, None, None, -sparse.csr_array(columns[1:])],  # the targets
+            [None, None, None, None, -sparse.csr_array(np.array(sums))],  # the targets
         ], format="csr")
-        limit = np.concatenate([np.zeros(6 * cells + len(arrivals)), whole,
+        limit = np.concatenate([np.zeros(6 * cells + len(instants)), arrived,
                                 -(1.0 - 1e-9) * np.array(asked)])
         # Cost of a start at each cell; after the end only the part of X before it is paid for.
         start = np.where(free, np.maximum(startup - (cuts[1:] - stop), 0.0),
                          np.minimum(startup, cuts[:-1]))
-        workers, levels = 2 * cells + 1, (cells + 1, cells)
+        workers = 2 * cells + 1  # columns of w and of K
         lowest = np.concatenate([np.full(workers, self.least),
                                  np.where(free, 0.0, self.least * length),
                                  np.zeros(len(flows) + len(request))])
@@ -122,7 +128,7 @@ class FewRequests:
                                    np.full(len(request), float(self.whole))])
         cost = np.zeros(len(lowest))
         cost[:cells] -= start
-        cost[levels[0]:workers] = start
+        cost[cells + 1:workers] = start
         cost[workers:workers + cells] = 1.0
         solution: Any = milp(cost, integrality=integral, bounds=Bounds(lowest, highest),
                              constraints=LinearConstraint(rows, ub=limit),

@@ -95,7 +95,7 @@ _MOST_NUMBERS = 300_000_000  # of one array, and some are needed at once
 
 @dataclass(frozen=True, eq=False)
 class CentralProblem:
-    """Decision problem of a central queue for one load, as the module describes it."""
+    """Semi-Markov decision problem of a central queue for one load."""
 
     times: ServiceTimes  # of all models, batches 1 … B
     slo_ms: float

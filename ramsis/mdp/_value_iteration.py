@@ -59,7 +59,7 @@ _TOO_LONG = 10.0  # times as many sweeps again as were made
 
 @dataclass
 class AdaptiveDamping:
-    """Damping of the next sweep, chosen by the spans of the last ones as the module describes.
+    """Damping of the next sweep, chosen by how fast the spans of the last sweeps shrank.
 
     Examples
     --------

@@ -31,7 +31,7 @@ _LEAST_MB = 1e-6  # a problem has no models without memory
 
 
 class PlannedByFile(Planned):
-    """Planned scheduler whose loads follow a placement file, if one is given; see the module.
+    """Planned scheduler that loads models as a placement file states, if it gets one.
 
     Parameters
     ----------

@@ -282,11 +282,13 @@ def _table_of(
         workers=(fleet.least, fleet.most))
 
 
-def _ways(
+def _table_makers(
     times: FloatArray, loads: FloatArray, tables: FleetTables, target: Targets | Prices,
     fleet: ScaledFleet, duration_s: float,
 ) -> Iterator[_Made]:
-    """Yield the table makers; each has one parameter, ``level``, that raises cost and quality."""
+    """Yield makers of scaling tables; their one parameter, ``level``, raises cost and quality."""
+    # With a target of accuracy the price of accuracy is searched, for each shape of its utility;
+    # with one of violations only theirs (the infinite share).
     aim: float | None = None
     shapes: tuple[tuple[float, float], ...] = _LINEAR
     if isinstance(target, Targets):
@@ -297,7 +299,7 @@ def _ways(
                              trends=trends, least_qps=_ONE_IS_ENOUGH * tables.largest_qps)
         for width, share in shapes:
             yield _ByPrice(dynamics, tables, fleet, aim or 0.0, width, share)
-        if trends == 1:
+        if trends == 1:  # these tables do not depend on the trend of the load
             for floor, keep, window in _PROPORTIONS:
                 yield _InProportion(dynamics, tables, fleet, float(loads.max()), floor, keep,
                                     window)
@@ -328,7 +330,8 @@ def choose_policy(
     times = np.asarray(arrival_ms, dtype=float)
     fitted = _Fitted(times, interval_loads(times, fleet.interval_s, duration_s), tables,
                      tables.for_fleet(), target, fleet, duration_s, seed, on_play)
-    candidate = fitted.cheapest(_ways(times, fitted.loads, tables, target, fleet, duration_s))
+    candidate = fitted.cheapest(_table_makers(times, fitted.loads, tables, target, fleet,
+                                              duration_s))
     if forecast is None:
         return candidate
     # Choose the thresholds with the forecast on top of the table that needs no forecast.

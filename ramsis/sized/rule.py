@@ -62,7 +62,7 @@ _LARGEST_EXPONENT = 30.0
 
 
 class RuleNumbers(NamedTuple):
-    """The seven numbers of a rule, as in the module's equations."""
+    """Parameters p0 … p6 of a rule: of prices μ, and of values V by slack (τ, h, r)."""
 
     price: float = -2.2  # p0
     price_by_backlog: float = 1.0  # p1

@@ -196,7 +196,7 @@ class CellJob(Job):
 
     @cached_property
     def needs(self) -> tuple[PolicyJob | ResponseJob, ...]:
-        """Jobs whose files it reads."""
+        """Jobs whose result files this job reads."""
         policies = tuple(PolicyJob(self.folder, self.cluster, load, self._compared.settings(
             slo_ms=self.cell.slo_ms, workers=self.cell.workers, service=self.cell.service))
             for load in self._loads)

@@ -121,7 +121,7 @@ class LongQueue(NamedTuple):
     served_qps: float  # requests a second, by all workers
 
     def figures(self) -> dict[str, float]:
-        """Return the limits of the figures for arrivals beyond the workers' capacity."""
+        """Return the figures in the limit of a queue that grows without end."""
         return {"violation_rate": 1.0, "effective_accuracy": 0.0, "utilisation": 1.0,
                 **{f"batch_size.{part}": float(self.batch) for part in ("mean", "p50", "p99")},
                 f"model_share.{self.model}": 1.0,

@@ -61,7 +61,7 @@ class _Follower:
             self._decide(load_qps)
 
     async def _look(self) -> None:
-        """Update the observations for a decision."""
+        """Update what the next decision reads; nothing by default, as properties read it live."""
 
     def _decide(self, load_qps: float) -> None:
         """Look up the table, and log a change of the wanted number."""

@@ -228,7 +228,7 @@ class WorkerPool:
 
 
 class State(Enum):
-    """State of a worker; see the module."""
+    """State of a worker between its start and its end."""
 
     OFF = "off"
     STARTING = "starting"

@@ -89,7 +89,9 @@ class _Batches(NamedTuple):
     size: NDArray[np.int64]
     rate: _Floats  # requests per ms alone on the GPU, shape (batches,)
     used: _Floats  # utilisation, shape (batches,)
-    parts: _Floats  # rate limited to a share in each cell, as a part of ``rate``, (batches, cells)
+    # largest rate with the share at the end of each cell, as a fraction of ``rate``; shape
+    # (batches, cells)
+    slowed: _Floats
 
 
 def goodput_bound_rps(
@@ -217,8 +219,8 @@ def _column(
 def _largest(
     batches: _Batches, value: _Floats, beside: float
 ) -> tuple[list[list[tuple[int, float]]], float]:
-    """Return valuable configurations, as (batch, part of its rate), and a bound on the best."""
-    cells = value[:, None] * batches.parts
+    """Return configurations, lists of (batch, fraction of its rate), and a bound on the best."""
+    cells = value[:, None] * batches.slowed
     best_batch = cells.argmax(axis=0)
     picks, values, most = largest_configurations(
         cells.max(axis=0), beside, 1 / _CELLS, int(_MOST * _CELLS), _SMALL)
@@ -231,7 +233,7 @@ def _largest(
         for j in picks[k][picks[k] >= 0]:
             slow = (1 + beside * max(0.0, at - (j + 1) / _CELLS)) * max(1.0, at)
             b = int(best_batch[j])
-            configuration.append((b, float(batches.parts[b, j]) / slow))
+            configuration.append((b, float(batches.slowed[b, j]) / slow))
         configurations.append(configuration)
     # Above _MOST the fractional knapsack has a single kind of batch.
     rates = 1 / (batches.used * (1 + beside * (_MOST - batches.used)))
@@ -259,9 +261,9 @@ def _batches(
     models: Sequence[SharedModel], kind: str, interference: Interference,
     router: RouterSettings | None,
 ) -> _Batches:
-    """Return all batches of a GPU type that can be in time."""
+    """Return all batches of a GPU type that can be in time, with their rates by share."""
     numbers = [(m, n) for m, model in enumerate(models) for n in _sizes(model, kind, router)]
-    rate, used, parts = [], [], []
+    rate, used, slowed = [], [], []
     ends = (np.arange(_CELLS + 1) + 1) / _CELLS
     for m, n in numbers:
         row = models[m].batch(kind, n)
@@ -270,18 +272,20 @@ def _batches(
         uses = max(row.utilisation, 1e-9)
         exponent = interference.exponents.get(models[m].name, interference.share_exponent)
         used.append(min(1.0, uses))
-        # A batch never uses more than its utilisation, so it has no entry in later cells.
+        # With a share s below the utilisation u the rate falls to (s / u)^κ. A batch never uses
+        # more than u, so it has no entry in later cells.
         cell = int(used[-1] * _CELLS)
-        part = np.minimum(1.0, (ends / uses) ** exponent)
-        part[cell] = 1.0
-        part[cell + 1:] = 0.0
+        fraction = np.minimum(1.0, (ends / uses) ** exponent)
+        fraction[cell] = 1.0
+        fraction[cell + 1:] = 0.0
+        # Below 2B an entry also stands for a bunch of small batches, which may do more in all.
         bunch = ends[:2 * _SMALL]
-        part[:2 * _SMALL] = np.maximum(part[:2 * _SMALL], bunch / uses * np.minimum(
+        fraction[:2 * _SMALL] = np.maximum(fraction[:2 * _SMALL], bunch / uses * np.minimum(
             1.0, np.minimum(bunch, _SMALL / _CELLS) / uses) ** (exponent - 1))
-        parts.append(part)
+        slowed.append(fraction)
     return _Batches(np.array([m for m, _ in numbers], dtype=np.int64),
                     np.array([n for _, n in numbers], dtype=np.int64), np.array(rate),
-                    np.array(used), np.array(parts).reshape(-1, _CELLS + 1))
+                    np.array(used), np.array(slowed).reshape(-1, _CELLS + 1))
 
 
 def _groups(

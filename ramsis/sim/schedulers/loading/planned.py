@@ -103,7 +103,9 @@ class Planned(LoadsByPlan):
             True)
         self.free: list[int] = [worker for worker in range(count)
                                 if workers.free_lanes[worker] > 0]
+        # Workers are alike and hold all models, so any free worker may run any batch.
         self.settled = self.alike and bool((self.copies == count).all())
+        # by model with continuous batches: its running batches, which requests may join
         self.groups: dict[int, list[int]] = {
             model: [] for model, kind in enumerate(engine.times.kind)
             if engine.times.continuous[kind]}

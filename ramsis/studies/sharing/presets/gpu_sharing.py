@@ -165,7 +165,7 @@ def _first_of_equals(
     y: Mapping[Family, Mapping[int, pulp.LpVariable]], solved: Solved, limits: Limits,
     start: float, tie: int | None,
 ) -> tuple[Solved, list[ModelOnGpu]]:
-    """Return the first optimum in the order of the module docstring, within the time limit."""
+    """Return the optimum with the fewest GPUs, smallest batches, fewest instances, in turn."""
     chosen = _chosen(x)
     for goal in _goals(lp, x, y, tie):
         solution = solve_later(partial(_least, lp, goal), replace(limits, gap=1e-6), start)
