@@ -292,6 +292,8 @@ def expected_worth(
         _window_probabilities(probability[end], workers, sums, within[counts:])
         for n in range(lengths):
             window = within[(n + 1) * workers : (n + 1) * workers + counts]
+            first = max(counts - (n + 1) * workers, 0)  # before it the window is of less than 0
             for j in range(end + 1):
                 if possible[n, j] > 0.0:
-                    result[n, j, end] = dot(early[row[j, end]], window, 0, counts) / possible[n, j]
+                    result[n, j, end] = dot(
+                        early[row[j, end]], window, first, counts) / possible[n, j]

@@ -160,24 +160,31 @@ class WorkerQueue:
 
     def in_time_probability(self, model: int, batch: int) -> FloatArray:
         """Return P(L(m, b) <= T_j), shape (D+1,); random times are linear between quantiles."""
-        return self.of_batch("probability", model, batch,
-                             lambda: self._in_time_probability(model, batch))
+        if model not in self._in_time_probabilities:
+            self._in_time_probabilities[model] = self._in_time_probability(model)
+        return self._in_time_probabilities[model][batch - 1]
 
-    def _in_time_probability(self, model: int, batch: int) -> FloatArray:
-        """Compute :meth:`in_time_probability`, which caches it."""
+    @cached_property
+    def _in_time_probabilities(self) -> dict[int, FloatArray]:
+        return {}
+
+    def _in_time_probability(self, model: int) -> FloatArray:
+        """Compute :meth:`in_time_probability` of all batches of a model, (B, D+1)."""
         if self.quantiles_ms is None:
-            latency_ms = float(self.latency.latency_ms[model, batch - 1])
+            latency_ms = self.latency.latency_ms[model][:, None]
             return (latency_ms <= self.slack_ms + SLACK_TOLERANCE_MS).astype(np.float64)
-        quantiles = self.quantiles_ms[model, batch - 1]
-        if not np.isfinite(quantiles[-1]):
-            return np.zeros(len(self.slack_ms))
-        levels, size = self.quantile_levels, len(quantiles)
-        below = np.searchsorted(quantiles, self.slack_ms, side="right")
+        finite = np.isfinite(self.quantiles_ms[model, :, -1])
+        quantiles = self.quantiles_ms[model][finite]
+        levels, size = self.quantile_levels, quantiles.shape[1]
+        below = np.array([np.searchsorted(times_ms, self.slack_ms, side="right")
+                          for times_ms in quantiles])
         at = np.clip(below, 1, size - 1)
-        low, high = quantiles[at - 1], quantiles[at]
+        low, high = (np.take_along_axis(quantiles, i, axis=1) for i in (at - 1, at))
         share = (self.slack_ms - low) / np.where(high > low, high - low, 1.0)
         inner = levels[at - 1] + np.clip(share, 0.0, 1.0) * (levels[at] - levels[at - 1])
-        return np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))
+        result = np.zeros((len(finite), len(self.slack_ms)))
+        result[finite] = np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))
+        return result
 
 
 def fixed_grid(slo_ms: float, divisions: int) -> FloatArray:
