@@ -11,7 +11,8 @@ measured there, with half of a 95 % interval for each. The computed gain stays i
 **Runs.** Under round robin one worker is replayed by itself, if it has the figures of all
 (:func:`ramsis.synthesis.simulated.one_worker`). Runs are independent; each starts from idle
 workers and records a given number of requests after these have settled. If intervals are wide,
-everything is repeated once with up to six times as many requests in twice as many runs. The seeds
+everything is repeated once with up to six times as many requests in twice as many runs; of one
+worker, which settles within few requests, as many further runs are added instead. The seeds
 follow from the table and its load. They differ from the seeds by which policies are chosen, so
 that the choice does not bias the promise, and from those of other policies, so that errors are
 independent. A measurement above the upper bound is stated as the bound.
@@ -47,6 +48,7 @@ from ramsis.policy.records import Replay, Simulated
 from ramsis.synthesis.headroom import Replays, with_slower_figures
 from ramsis.synthesis.simulated import (
     SETTLES,
+    KnownRuns,
     bursty_queries,
     can_be_replayed,
     measured,
@@ -103,7 +105,9 @@ def replayed(
     queries = queries or (QUERIES if alone is None or drawn else _OF_ONE) * (_SLOW if near else 1)
     queries, seed = max(queries, int(_LASTS * runs * within_slo)), first_seed(policy)
     queries = max(queries, bursty_queries(policy, runs))
-    measure = partial(measured, policy, seed=seed, own_arrivals=own_arrivals, workers=workers)
+    known: KnownRuns = {}
+    measure = partial(measured, policy, seed=seed, own_arrivals=own_arrivals, workers=workers,
+                      known=known)
     warm_up_slos, precise = SETTLES if gives_up and near else None, False
     while True:
         figures, replay = measure(queries=queries, runs=runs, warm_up_slos=warm_up_slos)
@@ -123,8 +127,12 @@ def replayed(
             # Runs grow with the warm-up, or they would consist mostly of it.
             queries = max(queries, int(runs * warm_up_slos * within_slo / _WARMER))
         elif queries < _ENOUGH and longer > 1.0 and not precise:
-            queries = int(queries * min(max(_AS_GUESSED * longer, 2.0), _LONGER))
-            runs, precise = runs * _MORE_RUNS, True
+            longer, precise = min(max(_AS_GUESSED * longer, 2.0), _LONGER), True
+            if alone is None:
+                queries, runs = int(queries * longer), runs * _MORE_RUNS
+            else:  # its warm-up is short, so the runs that are at hand count
+                more = math.ceil(runs * longer)
+                queries, runs = queries // runs * more, more
         else:
             break
     return with_slower_figures(as_stated_by(policy, figures, replay),

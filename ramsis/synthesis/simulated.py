@@ -31,7 +31,7 @@ figures are those of runs of this length.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
@@ -55,11 +55,15 @@ from ramsis.sim.run import Run
 from ramsis.sim.stationary import in_steady_state, rates
 from ramsis.worker.problem.actions import LateRule
 
-__all__ = ["MOST_BURSTY", "SETTLES", "Drawn", "Simulated", "bursty_queries", "can_be_replayed",
-           "measured", "one_worker", "prepared_policy", "settles", "simulated", "tolerance_of"]
+__all__ = ["MOST_BURSTY", "SETTLES", "Drawn", "KnownRuns", "Simulated", "bursty_queries",
+           "can_be_replayed", "measured", "one_worker", "prepared_policy", "settles", "simulated",
+           "tolerance_of"]
 
 Drawn = dict[tuple[float, float, int], Requests]
 """Arrivals and service draws of runs, kept for further policies, by load, duration and seed."""
+
+KnownRuns = dict[tuple[int, bool, int, float | None], tuple[float, Mapping[str, float]]]
+"""Excess load and figures of runs by seed, start from a full queue, requests and warm-up."""
 
 _FOR_EVER_MS = 1e9  # service time of batches that are never run; kernels need finite times
 _RULE_OF_THREE = 3.0
@@ -126,6 +130,7 @@ def tolerance_of(name: str, value: float) -> float | None:
 def measured(
     policy: Policy, *, queries: int, runs: int, seed: int, own_arrivals: str | None = None,
     workers: int | None = None, warm_up_slos: float | None = None, full: bool = False,
+    known: KnownRuns | None = None,
 ) -> tuple[dict[str, float], Replay]:
     """Simulate a policy at its own load and return all figures of its promise with errors.
 
@@ -138,6 +143,8 @@ def measured(
         all start from idle workers, and have :data:`SETTLES` SLOs.
     full : bool
         Whether all runs start from a full queue.
+    known : dict, optional
+        Runs of the policy that were simulated before, which are not repeated; filled here.
 
     Returns
     -------
@@ -149,14 +156,19 @@ def measured(
     # Each figure is collected with the excess load of its run, for the fit at the stated load.
     alone = None if workers is None else one_worker(policy)
     policy = policy if alone is None else alone
-    seen: dict[str, list[tuple[float, float]]] = {}
+    known = {} if known is None else known
     starts = [full or (warm_up_slos is not None and i % 2 == 1) for i in range(runs)]
-    for run, first, last in _windows(policy, queries // runs, range(seed, seed + runs),
-                                     own_arrivals, warm_up_slos=warm_up_slos or SETTLES,
-                                     full=starts):
+    kinds = [(seed + i, starts[i], queries // runs, warm_up_slos) for i in range(runs)]
+    new = [kind for kind in kinds if kind not in known]
+    for kind, (run, first, last) in zip(new, _windows(
+            policy, queries // runs, [kind[0] for kind in new], own_arrivals,
+            warm_up_slos=warm_up_slos or SETTLES, full=[kind[1] for kind in new]), strict=True):
         arrived = np.diff(np.searchsorted(run.arrival_ms, [first, last])).item()
         excess = arrived / (policy.load_qps / 1000.0 * (last - first)) - 1.0
-        for name, value in in_steady_state(run, first, last, policy.max_queue).items():
+        known[kind] = excess, in_steady_state(run, first, last, policy.max_queue)
+    seen: dict[str, list[tuple[float, float]]] = {}
+    for excess, run_figures in map(known.__getitem__, kinds):
+        for name, value in run_figures.items():
             seen.setdefault(name, []).append((excess, value))
     total = queries // runs * runs
     simulated_workers = None if alone is None else 1
