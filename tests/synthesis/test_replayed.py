@@ -54,12 +54,6 @@ def test_an_error_of_the_process_is_not_swallowed():
         generated("Failing")
 
 
-def test_a_dispatch_without_a_compiled_loop_is_refused(monkeypatch):
-    monkeypatch.setattr("ramsis.sim.schedulers.policies.KERNELS", ())
-    with pytest.raises(InvalidValueError, match="no compiled simulation"):
-        generate_policy(tiny_profile(), 50.0, settings())
-
-
 @pytest.fixture(scope="module")
 def overloaded():
     """A central queue at 101 % of its capacity, where the fastest model answers all requests.

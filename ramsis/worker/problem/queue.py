@@ -162,7 +162,8 @@ class WorkerQueue:
         """Return P(L(m, b) <= T_j), shape (D+1,); random times are linear between quantiles."""
         if model not in self._in_time_probabilities:
             self._in_time_probabilities[model] = self._in_time_probability(model)
-        return self._in_time_probabilities[model][batch - 1]
+        probability: FloatArray = self._in_time_probabilities[model][batch - 1]
+        return probability
 
     @cached_property
     def _in_time_probabilities(self) -> dict[int, FloatArray]:
@@ -172,17 +173,18 @@ class WorkerQueue:
         """Compute :meth:`in_time_probability` of all batches of a model, (B, D+1)."""
         if self.quantiles_ms is None:
             latency_ms = self.latency.latency_ms[model][:, None]
-            return (latency_ms <= self.slack_ms + SLACK_TOLERANCE_MS).astype(np.float64)
+            return np.asarray(latency_ms <= self.slack_ms + SLACK_TOLERANCE_MS, dtype=float)
         finite = np.isfinite(self.quantiles_ms[model, :, -1])
         quantiles = self.quantiles_ms[model][finite]
         levels, size = self.quantile_levels, quantiles.shape[1]
-        below = np.array([np.searchsorted(times_ms, self.slack_ms, side="right")
-                          for times_ms in quantiles])
+        below = np.empty((len(quantiles), len(self.slack_ms)), dtype=np.int64)
+        for row, times_ms in zip(below, quantiles, strict=True):
+            row[:] = np.searchsorted(times_ms, self.slack_ms, side="right")
         at = np.clip(below, 1, size - 1)
         low, high = (np.take_along_axis(quantiles, i, axis=1) for i in (at - 1, at))
         share = (self.slack_ms - low) / np.where(high > low, high - low, 1.0)
         inner = levels[at - 1] + np.clip(share, 0.0, 1.0) * (levels[at] - levels[at - 1])
-        result = np.zeros((len(finite), len(self.slack_ms)))
+        result: FloatArray = np.zeros((len(finite), len(self.slack_ms)))
         result[finite] = np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))
         return result
 
