@@ -19,6 +19,7 @@ from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import EMPTY, Fraction, Positive, Record, Whole, _readers
 from ramsis.runtime.scaling_table import Steering
 from ramsis.scaling import policy_file as scaling
+from ramsis.scaling.promise import Promise
 from ramsis.scenario import records as scenario
 from ramsis.schemas import read_schema
 
@@ -60,7 +61,7 @@ DERIVED = [
     scenario.Inference, scenario.LoadTime, scenario.Stream, scenario.StartState, problem.Family,
     problem.WorkerType, problem.Variant, problem.Latency, problem.Rules, problem.Holding,
     problem.ValueRow, PartitionTable, Instance, result.Group, result.Use, result.CutGpu,
-    scaling.ScalingFile, scaling.StatedPromise, scaling.StatedDynamics, Steering,
+    scaling.ScalingFile, Promise, scaling.StatedDynamics, Steering,
 ]
 RECORDS += [(record.schema(), "", record) for record in DERIVED]
 

@@ -108,12 +108,23 @@ class WrittenRecord(Record):
 RecordType = TypeVar("RecordType", bound=Record)
 
 
-def record_of(record: type[RecordType], item: Fields, **extra: Any) -> RecordType:
-    """Read a record from an object; ``extra`` holds values of fields that the object lacks."""
+def record_of(
+    record: type[RecordType], item: Fields, *, alone: bool = True, **extra: Any
+) -> RecordType:
+    """Read a record from an object.
+
+    Parameters
+    ----------
+    alone
+        Whether the object may have no other fields than the record's.
+    **extra
+        Values of fields that the object lacks.
+    """
     readers = _readers(cast(Hashable, record))
     if record.FORMAT:
         item.of_format(record.FORMAT)
-    item.only(("format", *readers) if record.FORMAT else readers)
+    if alone:
+        item.only(("format", *readers) if record.FORMAT else readers)
     values = {name: field.read(item, name) for name, field in readers.items()
               if name not in extra and (field.needed or name in item)}
     result = record(**values, **extra)

@@ -18,16 +18,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from ramsis.errors import FRACTION, NON_NEGATIVE, POSITIVE, InputFileError, InvalidValueError
+from ramsis.errors import ABOVE_ZERO, InputFileError, InvalidValueError
 from ramsis.files import read_json
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import Fraction, Positive, Record, optional
+from ramsis.runtime.records import (
+    Fraction,
+    NonNegative,
+    Positive,
+    Record,
+    Whole,
+    WrittenRecord,
+    record_of,
+)
 from ramsis.runtime.table import MAX_WORKERS
 
 SCALING_FORMAT = "ramsis.scaling/1"
 SCALING_NAME = "scaling.json"
+_Count = Annotated[int, Whole(1, MAX_WORKERS)]
+_Workers = Annotated[int, Whole(0, MAX_WORKERS)]
 _ROUNDING = 1e-9
 _MOST_SHORT = 0.03  # largest accumulated shortfall or surplus of accuracy
 _MOST_FACTOR = 1.25  # largest factor on the load; its inverse is the smallest
@@ -56,6 +66,36 @@ class Steering(Record):
         usual, corrected = (_between(accuracy, self.accuracies[::-1], self._logs[::-1])
                             for accuracy in (self.accuracy, self.accuracy + short))
         return min(max(math.exp(usual - corrected), 1.0 / _MOST_FACTOR), _MOST_FACTOR)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingRecord(WrittenRecord):
+    """Part of a scaling policy file that decides the number of workers."""
+
+    FORMAT: ClassVar[str] = SCALING_FORMAT
+
+    interval_s: Positive
+    startup_s: NonNegative
+    least: _Count
+    most: _Count
+    levels_qps: tuple[Positive, ...]
+    trends: tuple[float, ...]
+    smoothing: Annotated[float, ABOVE_ZERO]
+    forecast_error: NonNegative
+    thresholds: Annotated[
+        tuple[tuple[tuple[_Workers, ...], ...], ...],
+        "By level and trend: up to which worker one is started; is kept when it began to start "
+        "1, 2, ... decisions ago; is kept when it is active.",
+    ]
+    forecast_thresholds: Annotated[
+        tuple[tuple[_Workers, ...], ...] | None,
+        "By level, while a forecast is believed; those of no trend if it is missing.",
+    ] = None
+    window: Annotated[_Count, "Intervals over whose loads the monitor's mean is taken."] = 1
+    steering: Annotated[
+        Steering | None,
+        "How the load is corrected by what was delivered; it is not if this is null or missing.",
+    ] = None
 
 
 class Anticipation(NamedTuple):
@@ -166,27 +206,14 @@ class ScalingTable:
     @classmethod
     def from_document(cls, document: dict[str, Any], where: str) -> ScalingTable:
         """Read the table from a document."""
-        fields = Fields(document, where)
-        fields.of_format(SCALING_FORMAT)
-
-        def thresholds(levels: Fields, key: str) -> list[list[int]]:
-            rows = levels.entries(key)
-            return [rows.wholes(row, 0, MAX_WORKERS) for row in rows]
-
-        by_trend, by_forecast = fields.entries("thresholds"), document.get("forecast_thresholds")
-        anticipation = Anticipation(
-            fields.number("smoothing", FRACTION), fields.number("forecast_error", NON_NEGATIVE),
-            fields.whole("window", 1, MAX_WORKERS) if "window" in document else 1,
-            optional(Steering, fields, "steering"))
+        stated = record_of(ScalingRecord, Fields(document, where), alone=False)
         try:
-            return cls(fields.numbers("levels_qps", POSITIVE), fields.numbers("trends"),
-                       [thresholds(by_trend, level) for level in by_trend], anticipation,
-                       interval_s=fields.number("interval_s", POSITIVE),
-                       startup_s=fields.number("startup_s", NON_NEGATIVE),
-                       workers=(fields.whole("least", 1, MAX_WORKERS),
-                                fields.whole("most", 1, MAX_WORKERS)),
-                       forecast_thresholds=(None if by_forecast is None else
-                                            thresholds(fields, "forecast_thresholds")))
+            return cls(stated.levels_qps, stated.trends, stated.thresholds,
+                       Anticipation(stated.smoothing, stated.forecast_error, stated.window,
+                                    stated.steering),
+                       interval_s=stated.interval_s, startup_s=stated.startup_s,
+                       workers=(stated.least, stated.most),
+                       forecast_thresholds=stated.forecast_thresholds)
         except InvalidValueError as error:
             raise InputFileError(f"{where}: {error}") from None
 

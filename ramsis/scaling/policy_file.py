@@ -9,11 +9,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from ramsis import __version__
 from ramsis.bounds import Targets
-from ramsis.errors import ABOVE_ZERO, InputFileError, OutputError
+from ramsis.errors import InputFileError, OutputError
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.policy import Policy, read_set, set_of, write_set
 from ramsis.runtime.fields import Fields
@@ -24,21 +24,23 @@ from ramsis.runtime.records import (
     Positive,
     Reader,
     Schema,
-    Whole,
     WrittenRecord,
     schema_of,
 )
-from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable, Steering
-from ramsis.runtime.table import MAX_WORKERS
+from ramsis.runtime.scaling_table import (
+    SCALING_FORMAT,
+    SCALING_NAME,
+    ScalingRecord,
+    ScalingTable,
+)
 from ramsis.scaling.fleet import DecisionTables, ScaledFleet
 from ramsis.scaling.policy import Candidate
 from ramsis.scaling.prices import Prices
-from ramsis.scaling.promise import CONFIDENCE, Promise
+from ramsis.scaling.promise import Promise
 from ramsis.scaling.synthesis import FleetTables, resized
 
 _DISPATCHES = ("round-robin", "central-queue")
 _STATED = ("target", "prices", "certificate")  # written even if null
-_Workers = Annotated[int, Whole(0, MAX_WORKERS)]
 _FOLDER: Schema = {"type": "string", "pattern": "^[^\\\\]+$"}
 
 _TABLES = "tables"
@@ -52,8 +54,6 @@ def scaling_document(
     """Return a scaling policy as JSON-serialisable values."""
     table, dynamics = chosen.table, chosen.dynamics
     prices = target if isinstance(target, Prices) else chosen.prices
-    figures = ("workers", "violation_rate", "effective_accuracy",
-               *(() if promised.cost is None else ("cost",)))
     return {
         "format": SCALING_FORMAT,
         "created_by": f"ramsis {__version__}",
@@ -83,9 +83,8 @@ def scaling_document(
         "dynamics": {"carried": dynamics.carried, "reverting": dynamics.reverting,
                      "mean_log_qps": dynamics.mean_log_qps, "errors": dynamics.errors.tolist(),
                      "met_at": dynamics.met_at.tolist()},
-        "promise": {
-            **{name: asdict(getattr(promised, name)) for name in figures},
-            "confidence": CONFIDENCE, "runs": promised.runs, "run_s": promised.run_s},
+        "promise": {name: value for name, value in asdict(promised).items()
+                    if value is not None},
         "certificate": None if chosen.decisions is None else {
             "average_reward": chosen.decisions.average, "span": chosen.decisions.span,
             "sweeps": chosen.decisions.sweeps},
@@ -210,32 +209,6 @@ class StatedDynamics(WrittenRecord):
 
 
 @dataclass(frozen=True)
-class StatedEstimate(WrittenRecord):
-    """Mean over runs with its confidence interval."""
-
-    mean: NonNegative
-    half_width: NonNegative
-    low: NonNegative
-    high: NonNegative
-
-
-@dataclass(frozen=True)
-class StatedPromise(WrittenRecord):
-    """Figures of a scaling policy on loads drawn from its dynamics."""
-
-    workers: StatedEstimate
-    violation_rate: StatedEstimate
-    effective_accuracy: StatedEstimate
-    confidence: Fraction
-    runs: Annotated[int, Whole(2)]
-    run_s: Positive
-    cost: Annotated[
-        StatedEstimate | None,
-        "Workers, violations and missed accuracy at the prices, in worker-seconds per second.",
-    ] = None
-
-
-@dataclass(frozen=True)
 class StatedCertificate(WrittenRecord):
     """Error bound of the decision process's solution."""
 
@@ -244,30 +217,15 @@ class StatedCertificate(WrittenRecord):
     sweeps: Count
 
 
-@dataclass(frozen=True)
-class ScalingFile(WrittenRecord):
+@dataclass(frozen=True, kw_only=True)
+class ScalingFile(ScalingRecord):
     """Scaling policy file: number of workers by load, with the decision tables' folders."""
-
-    FORMAT: ClassVar[str] = SCALING_FORMAT
 
     created_by: str
     slo_ms: Positive
     rate_per_worker_qps: Positive
     batch_rate_qps: Positive
     dispatch: Annotated[str, _DISPATCHES]
-    interval_s: Positive
-    startup_s: NonNegative
-    least: Count
-    most: Count
-    levels_qps: tuple[Positive, ...]
-    trends: tuple[float, ...]
-    smoothing: Annotated[float, ABOVE_ZERO]
-    forecast_error: NonNegative
-    thresholds: Annotated[
-        tuple[tuple[tuple[_Workers, ...], ...], ...],
-        "By level and trend: up to which worker one is started; is kept when it began to start "
-        "1, 2, ... decisions ago; is kept when it is active.",
-    ]
     tables: tuple[TablesFolder, ...]
     target: Annotated[Target | None, "Null where the policy was made for prices."]
     prices: Annotated[
@@ -275,17 +233,8 @@ class ScalingFile(WrittenRecord):
         "Of the decision process; what was asked for where there is no target.",
     ]
     dynamics: StatedDynamics
-    promise: StatedPromise
+    promise: Promise
     certificate: StatedCertificate | None
-    forecast_thresholds: Annotated[
-        tuple[tuple[_Workers, ...], ...] | None,
-        "By level, while a forecast is believed; those of no trend if it is missing.",
-    ] = None
-    window: Annotated[Count, "Intervals over whose loads the monitor's mean is taken."] = 1
-    steering: Annotated[
-        Steering | None,
-        "How the load is corrected by what was delivered; it is not if this is null or missing.",
-    ] = None
 
     @classmethod
     def schema(cls) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals.trace import RateTrace
 from ramsis.bounds import Targets
 from ramsis.bounds.targets import ROUNDING
+from ramsis.runtime.records import Fraction, NonNegative, Positive, Whole, WrittenRecord
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.scaling.fleet import DecisionTables, FleetTerms, ScaledFleet, play
 from ramsis.scaling.levels import LoadDynamics, interval_loads
@@ -39,14 +41,14 @@ _MOST_REQUESTS = 2e6
 
 
 @dataclass(frozen=True, slots=True)
-class PromisedFigure:
+class PromisedFigure(WrittenRecord):
     """Mean of a figure over runs of equal length, with its confidence interval."""
 
-    mean: float
-    half_width: float  # half width of the confidence interval of the mean over many runs
-    # prediction interval of a further run
-    low: float
-    high: float
+    mean: NonNegative
+    half_width: Annotated[
+        NonNegative, "Half width of the confidence interval of the mean over many runs."]
+    low: Annotated[NonNegative, "Lower end of the prediction interval of a further run."]
+    high: Annotated[NonNegative, "Upper end of that interval."]
 
     @classmethod
     def of(cls, expected: FloatArray, off: FloatArray) -> PromisedFigure:
@@ -81,20 +83,23 @@ class PromisedFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(WrittenRecord):
     """Expected figures of a scaling policy on loads drawn from its dynamics.
 
     The means decide whether it meets a target; this is clear if the confidence intervals agree.
     """
 
-    workers: PromisedFigure  # mean number of paid workers: worker-seconds per second
+    workers: Annotated[
+        PromisedFigure, "Mean number of paid workers: worker-seconds per second."]
     violation_rate: PromisedFigure
     effective_accuracy: PromisedFigure
-    runs: int  # number of simulated runs
-    run_s: float  # length of each run
-    # at prices: ``workers`` plus the cost of violations and missed accuracy, in worker-seconds per
-    # second
-    cost: PromisedFigure | None = None
+    runs: Annotated[int, Whole(2), "Number of simulated runs."]
+    run_s: Annotated[Positive, "Length of each run."]
+    cost: Annotated[
+        PromisedFigure | None,
+        "Workers, violations and missed accuracy at the prices, in worker-seconds per second.",
+    ] = None
+    confidence: Annotated[Fraction, "Of all intervals."] = CONFIDENCE
 
     def meets(self, target: Targets) -> bool:
         """Return whether the means reach the target."""
