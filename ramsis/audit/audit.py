@@ -205,7 +205,7 @@ def audit_log(
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """A log with a profile."""
+    """A log of requests with the profile of the models that answered."""
 
     log: RequestLog
     settings: AuditSettings
@@ -278,7 +278,7 @@ class _Case:
         return WaysToAnswer.of(self.times, longest, 1.0, shortest)
 
     def seen(self) -> Observed:
-        """Return the requests with the worker times of their answers."""
+        """Return the logged requests with model, batch and worker time of their answers."""
         log, batches, in_time = self.log, self.batches, self.log.in_time
         has_batch = batches.of >= 0
         share = np.full(len(log), np.nan)

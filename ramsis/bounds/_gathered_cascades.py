@@ -108,7 +108,7 @@ class _Cuts(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """Way to answer: model and batch first, and batches of the second model for some bins."""
+    """Answer to a request: first model and batch, and batches of the second model by bin."""
 
     model: int
     batch: int
@@ -219,7 +219,7 @@ class _Program:
         return (self._best, -np.inf if broken else -float(solution.fun), columns > 0 or broken)
 
     def _price(self, prices: FloatArray, limits: FloatArray, unit: float) -> int:
-        """Add columns worth more than these prices, and record the bound that the prices prove."""
+        """Add columns of value above their prices, and record the bound that the prices prove."""
         # Each column has the coefficient 1 in the row of requests. Raising the price of this row
         # by the largest excess of a column makes the prices feasible.
         priced = self._priced(float(prices[0]) / unit, prices[2:], float(prices[1]))
@@ -278,7 +278,7 @@ class _Program:
     def _priced(
         self, price: float, duals: FloatArray, paid: float = -np.inf
     ) -> list[tuple[float, _Column]]:
-        """Return the best column of each model and of each pair, with its worth less prices.
+        """Return the best column of each model and of each pair, with its value less prices.
 
         Pairs without a column worth more than ``paid`` are left out.
         """

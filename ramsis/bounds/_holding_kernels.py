@@ -99,7 +99,7 @@ def _carry(
 def _fill(
     states: _States, gain: FloatArray, model: int, holding: HoldingBins, share: float
 ) -> None:
-    """Compute the values of all states, by the equations of the module.
+    """Compute H(k, j) and A(k, j) of all states, and the predecessor of each.
 
     Costs are multiplied by ``share``; ``gain[q, n - 1]`` is the worth of n requests, the last q.
     """
@@ -171,7 +171,7 @@ def held_runs(
     groups: Groups, batches: Batches, prices: BinPrices, holding: HoldingBins, share: FloatArray,
     seed: int, used: FloatArray,
 ) -> FloatArray:
-    """Return each group's worth as ``_kernels.best_runs`` does, less the cost of holding models.
+    """Return each group's best Σ (size − cost) of its runs, less the cost of holding its model.
 
     Each group pays its ``share`` (groups,) of the costs; the last row of ``used`` is for memory.
     """
@@ -221,7 +221,7 @@ def held_blocks(
     release: FloatArray, deadline: FloatArray, within: FloatArray, model: int, shortest: float,
     holding: HoldingBins,
 ) -> float:
-    """Return the worth of one group by blocks of nested batches, less the cost of holding.
+    """Return a group's best Σ (size − cost) of nested batches, less the cost of holding.
 
     ``within[i, n]`` is the worth of a block of n requests from i on. Its batches count when the
     last one starts: after its first request's latest start by at most the longest window.

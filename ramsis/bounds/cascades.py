@@ -67,7 +67,7 @@ _EXACT = 1e-14  # of what an answer is worth
 
 @dataclass(frozen=True)
 class CascadeMix:
-    """Part of the optimum: a first model and batch, and the second opinions on its answers.
+    """Component of the optimal mix: a first model and batch, and second opinions on its answers.
 
     Attributes
     ----------

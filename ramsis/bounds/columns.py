@@ -26,7 +26,7 @@ _BROKEN = 1e-10  # of the requests: violations below are the solver's rounding
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Ways to answer a request; arrays of shape (n,)."""
+    """Columns of the fluid program: a worker type, class, model and batch each; shape (n,)."""
 
     # worker_type, slo_class, model: index of each; types and classes in the order given
     worker_type: IntArray

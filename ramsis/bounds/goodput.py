@@ -310,7 +310,7 @@ class _Priced:
         self.ms = np.repeat(self.workers[:, None] * self.width, self.bins, axis=1)
 
     def _lengths(self) -> None:
-        """Number the distinct batch times of each type, as rows of the tables of costs."""
+        """Set the distinct batch times of each type, each with its row in the tables of costs."""
         row = np.zeros(self.duration.shape, dtype=np.int64)
         lengths: list[float] = []
         types: list[int] = []

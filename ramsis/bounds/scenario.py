@@ -124,7 +124,7 @@ def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
 
 
 def _room(scenario: Scenario) -> FloatArray:
-    """Return the least share of a worker that each model takes, (T, M); a worker holds at most 1.
+    """Return a lower bound on the share of a worker's memory or places of each model, (T, M).
 
     By the number of models, by their memory x, or by (ceil((k + 1) x) − 1) / k for some k, of
     which the sum is at most 1 where that of x is (S. P. Fekete, J. Schepers, Mathematical

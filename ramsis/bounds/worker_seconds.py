@@ -224,7 +224,7 @@ def least_cost(
 
 
 def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSecondsTerms) -> None:
-    """Refuse numbers out of range, and what does not fit together."""
+    """Refuse arrivals, limits and targets that are out of range or contradict each other."""
     rate, max_batch, most, least = (under.rate_per_worker_qps, under.max_batch, under.most,
                                     under.least)
     check_positive(slo_ms=under.slo_ms)
@@ -269,11 +269,12 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """Ways to answer each request; requests of the same kind have the same ways."""
+    """Worker time and value of each request's possible answers, which its kind determines."""
 
     kind: IntArray  # shape (n,)
     count: IntArray  # requests of each kind, shape (kinds,)
-    # by kind, an entry for each way: worker time, accuracy times P(in time), and P(in time)
+    # by kind, an entry for each answer (model and batch size): worker time, accuracy times
+    # P(in time), and P(in time)
     time_ms: list[FloatArray]
     reward: list[FloatArray]
     in_time: list[FloatArray]
@@ -300,13 +301,13 @@ class _Work:
                    *(list(field) for field in zip(*kinds, strict=True)))
 
     def hulls(self, worth: tuple[float, float]) -> list[_Hull]:
-        """Return each kind's best value by worker time, at weights of accuracy and in time."""
+        """Return each kind's hull of value by worker time, at weights of accuracy and in time."""
         return [_Hull.of(time, worth[0] * reward + worth[1] * in_time)
                 for time, reward, in_time in zip(self.time_ms, self.reward, self.in_time,
                                                  strict=True)]
 
     def most(self, worth: tuple[float, float]) -> float:
-        """Return the largest sum of the requests' values with any number of workers."""
+        """Return the largest sum of the requests' values with unlimited workers."""
         return math.fsum(float(count) * float((worth[0] * reward + worth[1] * in_time).max(
             initial=0.0)) for count, reward, in_time in zip(self.count, self.reward, self.in_time,
                                                             strict=True))
@@ -314,7 +315,7 @@ class _Work:
 
 @dataclass(frozen=True, eq=False)
 class _Ways:
-    """Ways to answer a request: model m, a batch of ``sizes[g]`` up to the next size."""
+    """Possible answers to a request: model m, a batch of ``sizes[g]`` up to the next size."""
 
     sizes: IntArray  # shape (G,)
     window_ms: FloatArray  # shape (M, G): what the batch can gather in; below 0 where it is late
@@ -324,7 +325,7 @@ class _Ways:
 
     @classmethod
     def of(cls, times: ServiceTimes, window_ms: float, max_batch: int) -> _Ways:
-        """Return the ways that can be in time."""
+        """Return the models and batch sizes that can answer within ``window_ms``."""
         # A batch with more requests that is faster can be run instead, so times do not fall.
         taken = np.minimum.accumulate(times.quantiles_ms[:, ::-1], axis=1)[:, ::-1]
         sizes = np.extract(max_batch >= _SIZES, _SIZES)
@@ -336,7 +337,7 @@ class _Ways:
         return cls(sizes, window_ms - taken[:, sizes - 1, 0], points, times.accuracy)
 
     def up_to(self, largest: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return worker time, reward and probability of being in time of each way, (ways,) each.
+        """Return worker time, reward and P(in time) of each answer in batches up to ``largest``.
 
         ``largest`` (M,) is how many of ``sizes`` a batch may have on each model.
         """
@@ -364,7 +365,9 @@ def _points(quantiles: FloatArray, times: ServiceTimes, limit_ms: float) -> Floa
 
 
 def _kinds(largest: IntArray) -> tuple[IntArray, IntArray]:
-    """Group requests by their largest batches (M, n); return those of each kind, and the kinds.
+    """Group requests by their largest batches (M, n) into kinds.
+
+    Returns the largest batches of each kind, (M, kinds), and the kind of each request, (n,).
 
     Beyond ``_MOST_KINDS`` similar kinds are joined, and get the larger batches of both.
     """
@@ -398,7 +401,7 @@ class _Hull:
 
     @classmethod
     def of(cls, time_ms: FloatArray, value: FloatArray) -> _Hull:
-        """Return the concave hull of some ways to answer a request."""
+        """Return the concave hull of the points (worker time, value) and the origin."""
         at, height = 0.0, 0.0
         times: list[float] = []
         slopes: list[float] = []
@@ -441,7 +444,7 @@ class _Target:
                    drawn)
 
     def directions(self) -> Iterator[tuple[float, float]]:
-        """Yield weights of accuracy and of answers in time that pick each target's sum."""
+        """Yield weights (accuracy, answers in time) that single out each of the targets."""
         if self.accuracy is not None:
             yield 1.0, 0.0
         if self.answered is not None:
@@ -625,7 +628,7 @@ class _Layered:
 
     @cached_property
     def _levels(self) -> FloatArray:
-        """Numbers of workers to consider: all small ones, then in equal ratios."""
+        """Numbers of workers that plans may have: all small ones, then in equal ratios."""
         fleet = self.problem.fleet
         levels = np.unique(np.concatenate([
             np.arange(_EXACT_LEVELS + 1),
@@ -697,7 +700,7 @@ class _Layered:
             lambda price: kernels.cheapest_path(losses, paid, start, stay, price))
 
     def _dual(self, cheapest: _Cheapest) -> tuple[IntArray, float]:
-        """Return the path and value of the largest min_path cost + price·(loss − slack)."""
+        """Maximise min_path cost + price·(loss − slack) over the price; return path and value."""
         cost, loss, path = cheapest(0.0)
         low = (cost, loss)
         price = 1.0
@@ -731,7 +734,7 @@ class _Layered:
 
 
 def _thresholds(slope: FloatArray, added: FloatArray) -> FloatArray:
-    """Return falling thresholds of the layers: all slopes, or their quantiles by work."""
+    """Return falling values per ms that bound the layers: all slopes, or quantiles by work."""
     order = np.argsort(-slope)
     sorted_slope = slope[order]
     new = np.append(True, sorted_slope[1:] < sorted_slope[:-1] * (1.0 - 1e-9))

@@ -220,7 +220,7 @@ class CheapestWorkers:
         return tuple(int(k) for k in solution[: len(self.costs)])
 
     def merged(self, counts: Sequence[int]) -> Counts:
-        """Return the number of workers of each kind."""
+        """Return the number of workers of each kind of equal service times, from those by type."""
         total = np.bincount(self.kinds, np.asarray(counts, dtype=float))
         return tuple(int(k) for k in total)
 

@@ -28,7 +28,7 @@ def place(levels: IntArray, longest: int) -> tuple[IntArray, FloatArray]:
 
 
 class BatchTerms(NamedTuple):
-    """What the worth of a batch depends on besides the slack of its requests."""
+    """Service times, accuracies and prices that the reward of a batch depends on."""
 
     # size, mean_ms, accuracy, quantiles_ms: of each action, shape (A,), the last one (A, Q)
     size: IntArray
@@ -46,9 +46,9 @@ class BatchTerms(NamedTuple):
 def worth_of_batches(
     queue: IntArray, slack_ms: FloatArray, terms: BatchTerms
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the expected requests in time of each action, and its earnings, (N, A, J) each.
+    """Return the expected requests in time and the reward of each action, (N, A, J) each.
 
-    Earnings are the expected accuracy less the prices of violations and of response times.
+    The reward is the expected accuracy less the prices of violations and of response times.
     ``slack_ms`` (N, J, B) is the slack of each request of the queue, not falling
     from the head on.
     """

@@ -326,7 +326,7 @@ class CentralProblem:
 
 
 def _most(beyond: Callable[[int], np.floating[Any]]) -> int:
-    """Return the least count that is exceeded with probability at most 1e-9."""
+    """Return the least number that a count exceeds with probability at most 1e-9."""
     return bisect_left(range(_MOST_BETWEEN), True, key=lambda k: bool(beyond(k) <= 1e-9))
 
 

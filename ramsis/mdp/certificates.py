@@ -132,7 +132,7 @@ def _pair_bounds(mdp: SparseMDP, relative: FloatArray) -> tuple[FloatArray, Floa
 
 
 def _size(mdp: SparseMDP, relative: FloatArray) -> FloatArray:
-    """Return the size of the terms that add up to each pair's slack, (L,), for its rounding."""
+    """Return the sum of the absolute terms of each pair's slack, (L,), to bound its rounding."""
     size = np.abs(relative)
     return np.asarray(np.abs(mdp.reward) + mdp.transition @ size + size[mdp.state])
 

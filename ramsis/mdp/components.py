@@ -102,7 +102,7 @@ def pairs_toward(mdp: SparseMDP, goals: BoolArray, allowed: BoolArray) -> IntArr
 class Ends:
     """Best end component to reach from each state, given the gain of each."""
 
-    value: FloatArray  # largest expected worth of the component in which the process stays
+    value: FloatArray  # largest expected gain of the component in which the process stays
     rounding: FloatArray  # largest rounding error of ``value``
     stays: BoolArray  # whether it is best to stay in a component
     # the pair to take where a component is left and in states of no component; -1 elsewhere
@@ -110,9 +110,9 @@ class Ends:
 
 
 def best_ends(mdp: SparseMDP, components: EndComponents, worth: FloatArray) -> Ends:
-    """Maximise the expected worth of the component in which a process stays for ever.
+    """Maximise the expected gain, ``worth``, of the component in which a process stays for ever.
 
-    By policy iteration on components as single nodes; with a worth of ``-inf`` one must be left.
+    By policy iteration on components as single nodes; those with ``-inf`` must be left.
     """
     node = np.where(components.label >= 0, components.label,
                     components.count + np.cumsum(components.label < 0) - 1)

@@ -32,7 +32,7 @@ from ramsis.mdp.sparse import SparseMDP
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """A problem with positive costs, and the way back to the one it came from."""
+    """Problem without free states, with the maps of values and pairs to the original."""
 
     mdp: SparseMDP  # the reduced problem
     # kept, free: the states of the original that were kept and eliminated

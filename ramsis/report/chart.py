@@ -29,7 +29,7 @@ class Axis:
     reach: float | None = None
 
     def text(self, value: float) -> str:
-        """Return a value in words, as the axis shows it."""
+        """Format a value of this axis, as a percentage if the axis has percentages."""
         if self.percent:
             return f"{100.0 * value:.4g} %"
         return load_text(value) if abs(value) >= 1.0 or not value else f"{value:.4f}"

@@ -28,12 +28,12 @@ class _Waiting(NamedTuple):
 
 
 class PlannedQueue(Generic[T]):
-    """The requests that wait for the workers of one queue, for a file with a plan.
+    """Queue of requests whose batches follow a plan over the whole queue, made anew each time.
 
     Parameters
     ----------
     rule : SizedRule
-        Of the tables of the file.
+        Rule of a policy file with a plan.
     """
 
     def __init__(self, rule: SizedRule) -> None:

@@ -210,7 +210,7 @@ def earned(
     arrival_ms: FloatArray, counted: tuple[int, int], out: CascadeRoom, accuracy: FloatArray,
     increment: FloatArray, terms: tuple[float, float], opinions: NDArray[np.int64],
 ) -> float:
-    """Return the mean worth of the requests ``counted[0]`` … ``counted[1] − 1`` of a run.
+    """Return the mean reward of the requests ``counted[0]`` … ``counted[1] − 1`` of a run.
 
     A request in time is worth the ``accuracy`` (M,) of its first answer, plus the ``increment``
     (M, Q) of its second opinion if it got one; a miss is worth minus a price. ``terms`` are the

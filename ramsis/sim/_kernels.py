@@ -66,7 +66,7 @@ class RunTerms(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Queue by deadline, kept as a line for each SLO in which the oldest request is due first."""
+    """Queue by deadline: a FIFO line per SLO, whose head has the earliest deadline of its line."""
 
     slo_ms: FloatArray  # of each line, shape (C,)
     line: NDArray[np.int64]  # of each request; empty where there is one line, shape (n,)

@@ -70,7 +70,7 @@ def _served_by_one_queue(
 def _served_in_turn(
     placed: PlacedCascade, fleet: Fleet, requests: Requests
 ) -> kernels.CascadeRoom:
-    """Serve each worker's requests apart, and join the records."""
+    """Simulate each worker on its own requests under round robin, and join the records."""
     workers, alone = fleet.workers, replace(fleet, workers=1)
     rooms = [_served_by_one_queue(placed, alone, requests.part(
         np.arange(worker, len(requests), workers))) for worker in range(workers)]

@@ -23,7 +23,7 @@ class Windows(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Times of batches on a grid of start times."""
+    """Batch times in ms, and in whole cells of a grid of start times."""
 
     width: float  # of a cell
     cells: int
@@ -43,7 +43,7 @@ class Choices(NamedTuple):
 def most_work(
     windows: Windows, request: IntArray, work: FloatArray, workers: float,
 ) -> tuple[FloatArray, IntArray, IntArray]:
-    """Add pieces of work one after the other, of each as much as the workers have time for.
+    """Schedule pieces of work greedily, of each as much as the workers have time for.
 
     Work w_i fits if between any release r_i and deadline d_j requests i to j have no more than
     K·(d_j − r_i). With W the work of all requests up to one, the most to add to request i is
@@ -132,9 +132,9 @@ def _move_window(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_path(windows: Windows, worth: FloatArray, grid: Grid) -> tuple[FloatArray, Choices]:
-    """Return the worth of the best sequence of batches from each cell on, and its first batches.
+    """Return the largest value of batches from each cell on, and the best batch that starts there.
 
-    V(k) is the worth of batches that start in cell k or later. With batches of b requests on m,
+    V(k) is the value of batches that start in cell k or later. With batches of b requests on m,
     padded to the size x of the longest one,
 
         V(k) = max(V(k + 1), max_{m,x,b} [the b largest worths] + V(k + steps(m, b, x))).

@@ -92,7 +92,7 @@ def _fill(
     rule: RuleArrays, model: int, place: int, last: int, most: int, cut_ms: float, worth: float,
     cells: IntArray, n: int, counts: IntArray, gain: IntArray,
 ) -> tuple[int, int, float, float]:
-    """Fill a batch with requests by the order of their cells.
+    """Fill a batch with requests in the order of their cells of size class and slack.
 
     Parameters
     ----------

@@ -459,7 +459,7 @@ def _shortest_windows(release: FloatArray, most: int) -> FloatArray:
 def _line_below(
     table: FloatArray, step: int, size: float, sizes: tuple[int, int]
 ) -> tuple[float, float]:
-    """Return base and slope of a line below all T(b, X)/b by X/b that is highest at ``size``.
+    """Return base and slope of the line below all points (X/b, T(b, X)/b) highest at ``size``.
 
     It is positive at the smallest of ``sizes``. With k(β) the point that is lowest from a line of
     slope β, raising β raises the line at ``size`` as long as k(β) is left of it.

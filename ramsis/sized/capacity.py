@@ -186,7 +186,7 @@ def _trial(
 def _check_classes(
     problem: SizedProblem, scheduler: str, workload: Workload, last: SizedTrial
 ) -> None:
-    """Refuse a scheduler that misses nothing but the share of a class on all workers tried."""
+    """Refuse a scheduler that misses only the share in time of a class, however many workers."""
     if last.rates is None or not last.rates.met(last.targets) or last.shares is None:
         return
     for (low, high), entry, share in zip(problem.ranges, last.by_class, last.shares, strict=True):

@@ -249,7 +249,7 @@ def certified_gap(policy: SizedPolicy) -> float:
 
 
 def _load(load_qps: float, requests: int, arrivals: AnyArrivals) -> ConstantLoad:
-    """Return the load of a promise's runs, of so many requests each in the mean."""
+    """Return a constant load for runs of ``requests`` requests in the mean."""
     duration_ms = 1000.0 * requests / load_qps if load_qps > 0.0 else 1.0
     return ConstantLoad(load_qps, duration_ms, arrivals)
 
@@ -290,7 +290,7 @@ def _values(result: SizedResult, problem: SizedProblem) -> FloatArray:
 
 
 def _most_missed(result: SizedResult, shares: FloatArray | None) -> float:
-    """Return the most negative margin of a class's share in time over what is asked, else 0.
+    """Return the largest shortfall (< 0) of a class's share in time from its target, else 0.
 
     Margins within the half-width of a class do not count.
     """

@@ -86,7 +86,7 @@ class _ClassFigures(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RuleSpace:
-    """The rules for one problem: what all of them have in common.
+    """Maker of the tables of index rules for one problem, from the parameters of a rule.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class RuleSpace:
 
     @cached_property
     def classes(self) -> _ClassFigures:
-        """Size classes of the rule: those of the problem, cut further."""
+        """Size classes of the rule: those of the problem, divided into smaller ones."""
         problem = self.problem
         edges = class_edges(problem)
         sizes, probability = problem.sizes.values, problem.sizes.probability
@@ -123,7 +123,7 @@ class RuleSpace:
 
     @cached_property
     def _times(self) -> tuple[list[int], list[list[list[float]]]]:
-        """Sizes that the rule's times are known at, and the times by model, size and count."""
+        """Sizes at which batch times are known, and these times by model, size and count."""
         problem = self.problem
         padded, step, time_ms = problem.times
         if padded:
@@ -137,7 +137,7 @@ class RuleSpace:
         return sizes.tolist(), rounded.tolist()
 
     def tables(self, numbers: RuleNumbers) -> SizedTables:
-        """Return the tables of the rule with some numbers."""
+        """Return the decision tables of the rule with these parameters."""
         problem, figures = self.problem, self.classes
         bins = MAX_CELLS // len(figures.edges)
         unit = 1.0 / UNIT
@@ -243,7 +243,7 @@ class IndexRule:
         return arrays_of(self.tables, slopes_of(times_ms, self.tables.law == "padded"))
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
-        """Serve the requests of a run; a size beyond the tables is refused."""
+        """Simulate a run into the arrays of ``serving``; a size beyond the tables is refused."""
         from ramsis.sized import _rule_kernels as kernels
 
         plan = self.tables.plan

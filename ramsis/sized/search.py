@@ -70,7 +70,7 @@ _SEARCH_SEED, _CHECK_SEED = 1_000_003, 2_000_003  # far from the seeds of simula
 
 
 class FittedRule(NamedTuple):
-    """A rule that was searched for, and how it compares."""
+    """Best rule found, with its reward and that of the replanned dynamic program."""
 
     problem: SizedProblem  # with the weights that the rule has
     numbers: RuleNumbers
@@ -86,7 +86,7 @@ def fit_rule(
     min_in_time_by_class: float | Sequence[float] | None = None,
     on_progress: Callable[[], object] | None = None,
 ) -> FittedRule:
-    """Search for the rule of a problem.
+    """Search for the parameters of the index rule with the largest mean reward in simulation.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def steps(*, weighted: bool = False) -> int:
 
 
 def _weighted(search: _Search, fitted: FittedRule, share: FloatArray) -> FittedRule:
-    """Weight the classes so that each has a share in time; search again at those weights."""
+    """Find class weights at which each class reaches its share in time; search with these."""
     fitted = search.with_problem(_balanced(search, fitted, share)).fitted(
         fitted.numbers, _STEP / 2.0)
     return search.with_problem(_balanced(search, fitted, share)).compared(fitted.numbers)
@@ -164,7 +164,7 @@ def _balanced(search: _Search, fitted: FittedRule, share: FloatArray) -> SizedPr
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Requests that rules are tried on."""
+    """Search for a rule on drawn requests, the same for all candidates."""
 
     problem: SizedProblem
     workload: Workload
@@ -204,7 +204,7 @@ class _Search:
         return RuleSpace(self.problem)
 
     def served(self, numbers: RuleNumbers, stream: kernels.Stream) -> Serving:
-        """Return the run of a rule."""
+        """Simulate a rule on some requests, and return the run."""
         from ramsis.sized import _rule_kernels as rule_kernels
 
         run = self._run(stream)
@@ -253,7 +253,7 @@ class _Search:
 
     @cached_property
     def start(self) -> RuleNumbers:
-        """The start by default, or the best of a grid where that is far above it."""
+        """Default parameters to start from, or the best of a grid if these are far better."""
         values = [self.objective(np.array(numbers)) for numbers in _STARTS]
         best = int(np.argmax(values))
         return _STARTS[best] if values[best] > (1.0 + _FAR) * values[0] else RuleNumbers()
@@ -295,7 +295,7 @@ class _Search:
 
     @cached_property
     def _planned(self) -> tuple[int, list[FloatArray]]:
-        """Model that the replanned dynamic program is best on, and its rewards there."""
+        """Model with which the replanned dynamic program earns most, and its rewards."""
         served = []
         for model in self.problem.models:
             rewards = []
@@ -312,7 +312,7 @@ def _adapted(
     objective: Callable[[FloatArray], float], mean: FloatArray, step: float,
     generator: np.random.Generator,
 ) -> Iterator[tuple[FloatArray, FloatArray, Sequence[float]]]:
-    """Yield the mean after each generation, its points and their values; notation of [1]."""
+    """Yield the mean of each generation of CMA-ES, its sampled points and their values."""
     n, parents = len(mean), _CHILDREN // 2
     # Weights of the parents, and the usual learning rates of paths, step and covariance.
     weights = np.log(parents + 0.5) - np.log(np.arange(1, parents + 1))

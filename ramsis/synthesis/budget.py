@@ -253,7 +253,7 @@ def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, 
 
 
 def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
-    """Bisect tables between two policies, by how many states act as the one beyond the budget."""
+    """Bisect how many states, short queues first, may act as in the policy beyond the budget."""
     price, policy = within.price, within.policy
     if not _mixable(policy, beyond.policy):
         return

@@ -80,7 +80,7 @@ def trace_frontier(
 
 
 def corners_of(make: Callable[[float], Policy], points: int) -> Frontier:
-    """Return the frontier of the policies that ``make`` gives, with ``points`` corners at most."""
+    """Trace the frontier of the policies ``make(price)``, with at most ``points`` corners."""
     if points < 2:
         raise InvalidValueError("too few points", where="points", value=points,
                                 allowed="2 or more")
@@ -125,7 +125,7 @@ def _hidden(
 
 
 def _triangle(few: Corner, many: Corner) -> float:
-    """Return the height of the triangle of an edge and the lines at its ends' prices."""
+    """Return the height of the triangle between an edge and the tangents at its ends."""
     slope = _slope(few, many)
     left, right = few.price - slope, slope - many.price
     if left <= 0 or right <= 0:

@@ -78,7 +78,7 @@ class Replays:
 
 
 class Limits(NamedTuple):
-    """Limits of all schedulers at a load and at service times as profiled."""
+    """Capacity and upper bound at a load, at service times as profiled."""
 
     load_qps: float
     capacity_qps: float

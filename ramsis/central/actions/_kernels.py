@@ -1,6 +1,7 @@
 """Compiled loops that find the best action in each state, for one number of idle workers.
 
-Indices: n a queue level, j a slack bin, a an action, d a queue level that is dropped to.
+Indices: i a level of idle workers, n a queue level, j the slack bin of the head, a an action (a
+model and a batch size), d the queue level after heads are dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _EVEN = 1.0 + 1e-12  # ratio of bin widths that counts as equal
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _after_idle(model: CentralArrays, free: FloatArray, i: int) -> FloatArray:
-    """Return the value after an action that leaves workers idle, (N, A, 1); -inf if infeasible.
+    """Return the value after an action that leaves other workers idle, (N, A, 1).
+
+    It is -inf for a batch larger than the queue.
 
     ``free`` (I, N) are the values of deciding at an end of a batch, and i > 1 the idle level.
     """
@@ -35,7 +38,7 @@ def _after_idle(model: CentralArrays, free: FloatArray, i: int) -> FloatArray:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _down(model: CentralArrays, i: int) -> FloatArray:
-    """Return the probability that an action leads to the next lower idle level, (A,)."""
+    """Return the probability that a start of each action lowers the idle level by one, (A,)."""
     probability: FloatArray = model.held / (model.idle[i] - model.idle[i - 1])
     return probability
 
@@ -57,7 +60,11 @@ def _row_after_idle(
     queue: IntArray, batch: IntArray, n: int, fewer: FloatArray, same: FloatArray,
     down: FloatArray, result: FloatArray,
 ) -> None:
-    """Write row n of :func:`_after_idle` from values by queue length with one idle less or not."""
+    """Write row n of :func:`_after_idle` from values by queue length, ``fewer`` and ``same``.
+
+    These are of the next lower idle level, which is reached with probability ``down``, and of
+    the same one.
+    """
     for a in range(batch.size):
         left = queue[n] - batch[a]
         if left >= 0:
@@ -150,7 +157,7 @@ def after_last_kept(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _by_count(model: CentralArrays, last: FloatArray) -> FloatArray:
-    """Return the values of deciding with one idle worker, (longest + k, J + 1).
+    """Return the values of deciding with one idle worker by number queued, (longest + k, J + 1).
 
     The first axis is the queue length, where queues longer than the table's have the value of the
     longest, to which they are dropped. The second is the slack bin, with one bin more; a bin that

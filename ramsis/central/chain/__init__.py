@@ -173,10 +173,10 @@ class Chain:
         return solution
 
     def _parts(self, solution: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Split a solution by kind of row, as listed in :func:`_kernels.rows`.
+        """Split a solution into values by idle level and queue, and values of the last idle worker.
 
-        The first part, (3, I, N), is waiting, deciding at an end of a batch and after an arrival;
-        the second, (N, J), is deciding with one worker idle.
+        The first, (3, I, N), are of waiting, and of deciding at an end of a batch and after an
+        arrival; the second, (N, J), of deciding with one worker idle, by slack bin.
         """
         model = self.model
         shape = (3, len(model.idle), len(model.queue))

@@ -74,7 +74,7 @@ def own_values(system: System, rows: IntArray, gain: float, value: FloatArray) -
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _own(system: System, r: int, gain: float, value: FloatArray) -> float:
-    """Return the value of row r from values already known."""
+    """Return the value of row r by substituting the values in ``value``."""
     start, end, column, weight, constant, cost = system
     total = constant[r] - cost[r] * gain
     for x in range(start[r] + 1, end[r]):

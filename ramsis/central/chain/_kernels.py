@@ -47,7 +47,7 @@ class ChainRates(NamedTuple):
 def _as_before(
     first: int, n: int, j: int, to: NDArray[np.int16], action: NDArray[np.int16]
 ) -> bool:
-    """Return whether, with one idle worker, bin j > ``first`` has the decision of bin j − 1."""
+    """Return whether the policy decides alike in the bins j and j − 1 with one idle worker."""
     return (j > first and action[1, n, j] >= 0
             and to[1, n, j] == to[1, n, j - 1] and action[1, n, j] == action[1, n, j - 1])
 

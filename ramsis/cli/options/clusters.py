@@ -32,7 +32,7 @@ _STATISTICS = {"mean": "means", "p50": "medians", "p90": "90th percentiles",
 
 @dataclass(frozen=True)
 class Served:
-    """What serves, as options say; where a command does not require an option it can be None."""
+    """Options on profiles, SLO and workers; None where a command does not require them."""
 
     profile_names: ByType[str]
     slo_ms: tuple[SloClass, ...]

@@ -94,7 +94,7 @@ class PlanRun:
 
     @property
     def options(self) -> list[str]:
-        """What was asked for, as options of commands."""
+        """Command-line options of the plan: cluster, arrivals, targets and cascades."""
         return [*self.served, *self.arrivals, *self.wanted,
                 *(["--cascades"] if CASCADES in self.queues else [])]
 

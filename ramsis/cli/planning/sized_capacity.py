@@ -40,7 +40,7 @@ _ALLOWED = (
 
 @dataclass(frozen=True)
 class SizedCapacity:
-    """What is asked for: profile, deadline, sizes, targets and loads."""
+    """Inputs of the search: profile, deadline, sizes, targets and loads."""
 
     inputs: SizedInputs
     problem: SizedProblem
@@ -54,7 +54,7 @@ class SizedCapacity:
         cls, inputs: SizedInputs, schedulers: Sequence[str], targets: Targets,
         min_in_time_by_class: tuple[float, ...] | None, seeds: range, service: str | None,
     ) -> SizedCapacity:
-        """Return what the options say; refuse what requests with a size cannot have."""
+        """Return the inputs by the options; refuse options that need requests without a size."""
         allow_options(_ALLOWED, "is not for requests with a size.")
         most = MAX_BATCH_BY_DEFAULT
         for text in schedulers:
@@ -148,7 +148,7 @@ class SizedPlanRun(PlanRun):
 
     @property
     def options(self) -> list[str]:
-        """What was asked for, as options of commands."""
+        """Command-line options of the plan, with the share in time by size class."""
         return [*super().options, *self.by_class]
 
     def scheduler(self, dispatch: str) -> str:

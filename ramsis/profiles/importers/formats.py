@@ -205,7 +205,7 @@ class QuantilesCsv(ColumnMap):
 
 
 def _quantiles(columns: Collection[str]) -> list[str]:
-    """Return the columns that as many quantiles should have; of two at least."""
+    """Return the names of the columns of so many quantiles, at least two."""
     count = sum(re.fullmatch(r"q\d+_ms", column) is not None for column in columns)
     return [f"q{i}_ms" for i in range(max(count, 2))]
 
@@ -282,7 +282,7 @@ class ModelAnalyzer(ColumnMap):
         return row.text("Model")
 
     def notes(self, row: CsvRow, left_out: int) -> list[str]:
-        """Say whose latencies these are, what was left out, and how many instances there were."""
+        """Return notes on what the latencies include, left-out rows and instance counts."""
         notes = ["latencies are as a client sees them, rounded to 0.1 ms"]
         if left_out:
             notes.append("rows with several requests in flight or a request rate, left out: "
@@ -348,6 +348,6 @@ class Timm(ColumnMap):
     alias = variant  # the name under which timm's own results have its accuracy
 
     def notes(self, row: CsvRow, left_out: int) -> list[str]:
-        """Say that the mean is all there is."""
+        """Return the note that only mean latencies are known."""
         return ["timm reports no percentile: the mean is the only latency statistic (use "
                 "--service mean), and its variation is unknown"]

@@ -228,7 +228,7 @@ class WorkerPool:
 
 
 class State(Enum):
-    """State of a worker between its start and its end."""
+    """Life-cycle state of a worker; ``PAUSING`` waits to start again after a failure."""
 
     OFF = "off"
     STARTING = "starting"

@@ -96,7 +96,7 @@ class CombinationSearch:
         self._failed: list[Counts] = []
 
     def run(self) -> None:
-        """Take the steps; :attr:`answer` is None if nothing met the targets."""
+        """Run the search; afterwards :attr:`answer` is None if nothing met the targets."""
         for t in range(len(self.bound)):
             self._alone(t)
         step = float(self.fluid.costs.min())
@@ -115,7 +115,7 @@ class CombinationSearch:
         return self.fluid.cost(self.answer)
 
     def _top(self) -> float:
-        """Return the cost up to which mixes are tried."""
+        """Return the largest cost of the mixes that are tried."""
         if self.answer is not None:
             return self._cost * _CHEAPER
         return self.span * self.fluid.cost(self.bound)

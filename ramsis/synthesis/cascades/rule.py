@@ -196,7 +196,7 @@ class CascadeProblem:
             last_call_ms=numbers.last_call * slo_ms)
 
     def fixed_thresholds(self) -> Iterator[FixedThreshold]:
-        """Yield rules with a fixed threshold: each first model and threshold, with two batches."""
+        """Yield rules for each first model, threshold, and two sizes of second batches."""
         largest = len(self.second_ms)
         for m, (share, added) in enumerate(zip(self.shares, self.expected, strict=True)):
             if len(share) and self.planned_ms[m, 0] <= self.fleet.slo_ms:

@@ -103,7 +103,7 @@ class Sample:
         return room_for(len(self.requests))
 
     def worth(self, placed: PlacedCascade, price: float) -> tuple[float, FloatArray]:
-        """Return the mean worth of a request at a price of violations, and the second opinions.
+        """Return the mean reward of a request at a price of violations, and the second opinions.
 
         The second opinions are shares of the requests, as :meth:`opinions` returns them.
         """

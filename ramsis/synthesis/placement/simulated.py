@@ -230,7 +230,7 @@ def _family(
     problem: Problem, family: Family, stations: Sequence[PlacedStation],
     policies: Sequence[Policy | None], simulated: tuple[Figures, ...],
 ) -> FamilyOutcome:
-    """Return what placement, policies and simulation say about a family, over its stations."""
+    """Return a family's figures by placement, policies and simulation, over its stations."""
     uses = [(station, policy, use) for station, policy in zip(stations, policies, strict=True)
             for use in station.uses if use.family.name == family.name]
     share = [use.load_qps / family.demand_qps for _, _, use in uses]

@@ -275,7 +275,7 @@ def _unpromised(
     problem: CentralProblem, solution: CentralSolution, limits: Limits, inputs: Inputs,
     settings: SynthesisSettings,
 ) -> Policy:
-    """Return the optimal table as a policy that promises no more than capacity and bound.
+    """Return the unmeasured policy of the optimal table; it states only capacity and upper bound.
 
     ``problem`` has the profiled service times, ``solution`` those that are planned for.
     """
@@ -314,7 +314,7 @@ def _unpromised(
 
 
 def _model(times: ServiceTimes, m: int, overhead_ms: float) -> PolicyModel:
-    """Return model m as policy files hold it: batches that may be in time, without overhead."""
+    """Return model m for a policy file: its batches that may be in time, overhead removed."""
     finite = np.isfinite(times.quantiles_ms[m]).all(axis=1)
     rows = without_overhead(times.quantiles_ms[m][finite], overhead_ms)
     means = np.maximum.accumulate(rows @ times.weights)

@@ -150,7 +150,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         self, profile: ProfileSet, settings: SynthesisSettings, problem: WorkerProblem,
         solution: WorkerSolution, limits: Limits,
     ) -> Policy:
-        """Return the draft of the table as a policy that promises no more than capacity and bound.
+        """Return the unmeasured policy of a table; it states only capacity and upper bound.
 
         ``problem`` has the profiled service times, ``solution`` those that are planned for.
         """

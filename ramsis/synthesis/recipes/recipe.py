@@ -56,7 +56,7 @@ class Analysis(Protocol):
 
 
 class Planned(NamedTuple):
-    """Best policy of a decision problem, and what the problem says about it where that is asked.
+    """Best policy of a decision problem; its analysis is computed when it is asked for.
 
     Most promises are measured, so the figures that the problem computes are not needed.
     """

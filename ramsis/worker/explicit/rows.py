@@ -185,7 +185,7 @@ class _Transitions:
                         if problem.batching.partial else None)
 
     def of(self, n: int, action: Action, bins: IntArray) -> _After:
-        """Return the transitions after an action with n + 1 queued, for some bins."""
+        """Return P(next state) and excess after an action with n + 1 queued, by slack bin."""
         none = csr_array((len(bins), self.problem.max_queue + 1))
         if self.partial is not None and action.batch <= n and not action.drops:
             return _After(*self.partial.of(n, bins, action), none)
@@ -254,7 +254,7 @@ class _ServiceTransitions:
         self.by_latency: dict[float, _After] = {}
 
     def of(self, service: int) -> _After:
-        """Return the dense transitions after a service, for each r."""
+        """Return P(next state | r) and excess after a service, averaged over its latencies."""
         total: list[Any] | None = None
         latencies = self.problem.services.latency_ms
         for index, weight in self.problem.services.terms(service):
@@ -332,7 +332,7 @@ class _ServiceTransitions:
 
 
 def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
-    """Return P(at most k arrivals in SLO − T_{j+1}) for each bin j."""
+    """Return for each bin j the cdf of the arrivals in SLO − T_{j+1}, up to its support."""
     arrivals = problem.arrivals
     remaining_ms = problem.slo_ms - problem.slack_ms[1:]
     return [

@@ -252,12 +252,12 @@ class WorkerProblem(WorkerQueue):
         return self.actions.outcome(self.with_full_state(policy))
 
     def admissible(self, policy: IntArray) -> BoolArray:
-        """Return where a policy's action is admissible, (N+1, D+1), the full state included."""
+        """Return in which states, (N+1, D+1), the policy's action is admissible."""
         listed: BoolArray = self.actions.index_of(self.with_full_state(policy)) >= 0
         return listed
 
     def in_time(self, policy: IntArray) -> BoolArray:
-        """Return where a policy's action may meet the earliest deadline, (N, D+1)."""
+        """Return in which states a policy's action may meet the earliest deadline, (N, D+1)."""
         result: BoolArray = self.outcome(policy).head_in_time[:-1] > 0.0
         return result
 

@@ -81,7 +81,7 @@ def improve_until_stable(
     improve: Callable[[_Evaluation, IntArray], Backup],
     max_rounds: int,
 ) -> Round[_Evaluation]:
-    """Evaluate and improve a policy until it does not change.
+    """Run policy iteration until the policy does not change, or ``max_rounds`` are over.
 
     Parameters
     ----------
@@ -333,7 +333,7 @@ def _evaluate(
 
 
 def _whole_queues(outcome: Outcome) -> Outcome:
-    """Return the outcome with service −1 for actions on part of a queue."""
+    """Return the outcome with service index −1 where an action leaves part of the queue."""
     queued = np.arange(1, len(outcome.batch) + 1)[:, None]
     return outcome._replace(service=np.where(outcome.batch < queued, -1, outcome.service))
 

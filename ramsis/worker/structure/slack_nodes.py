@@ -155,7 +155,7 @@ def exact_nodes(queue: WorkerQueue, *, overdue: bool = False) -> NodeSet:
 def continuation_weights(
     queue: WorkerQueue, nodes: NodeSet
 ) -> tuple[FloatArray, FloatArray]:
-    """Return each node's distribution of n' and its requests beyond the table.
+    """Return P(n' queued at the end of the service | node), and the requests beyond the table.
 
     Returns
     -------

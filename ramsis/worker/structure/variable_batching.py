@@ -69,7 +69,7 @@ class VariableMDP:
 
     @property
     def problem(self) -> WorkerProblem:
-        """Decision problem that this is a form of."""
+        """Decision problem that is solved in this form."""
         return self.whole.problem
 
     @cached_property

@@ -31,7 +31,7 @@ Inputs = dict[str, NDArray[Any]]
 
 
 class Onnx:
-    """Models are paths of ``.onnx`` files; the profile calls them by the file name's stem."""
+    """Back end whose models are ``.onnx`` files, named after the file without its ending."""
 
     libraries: tuple[str, ...] = ("onnxruntime",)
 

@@ -116,7 +116,7 @@ def _inputs(prepared: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 class Torchvision:
-    """Models are called as torchvision calls them."""
+    """Back end whose models are torchvision's classifiers, by their names there."""
 
     libraries: tuple[str, ...] = ("torch", "torchvision")
 

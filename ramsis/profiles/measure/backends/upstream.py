@@ -41,7 +41,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class Upstream:
-    """Models are URLs of the protocol, ``http://HOST:PORT/v2/models/NAME``."""
+    """Back end whose models are URLs of a server, ``http://HOST:PORT/v2/models/NAME``."""
 
     libraries: tuple[str, ...] = ()
     hardware: Mapping[str, object] = {}
