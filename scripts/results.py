@@ -1,7 +1,6 @@
 """Measure what docs/results.md states, keep the rows, and write its tables from them.
 
     python scripts/results.py promises     # minutes on a core: promise, simulation and bound
-    python scripts/results.py speed        # `make bench`: for a quiet machine
     python scripts/results.py solvers      # discounted solvers at 10^7 and 10^8 non-zeros, 20 GB
     python scripts/results.py --write      # the tables again, from the rows kept in docs/results
 
@@ -12,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,24 +83,6 @@ def _figures(row: Row) -> str:
     return text if promise is None else f"{promise:.4f}, {text}"
 
 
-def measure_speed() -> list[Row]:
-    """Run the benchmarks, which write their rows to the file that BENCH_ROWS names."""
-    path = ROOT / "build" / "bench.json"
-    path.parent.mkdir(exist_ok=True)
-    subprocess.run(["make", "bench"], check=True, cwd=ROOT,
-                   env={**os.environ, "BENCH_ROWS": str(path)})
-    rows: list[Row] = json.loads(path.read_text("utf-8"))
-    return rows
-
-
-def render_speed(rows: Sequence[Row]) -> str:
-    """Return a Markdown table with a line for each figure; ratios stand below their figure."""
-    lines = [_line(["what", "measured", "target", ""]), "|---|---:|---:|---|"]
-    lines += (_line([row["what"], row["measured"], row["target"], row["verdict"]])
-              for row in rows)
-    return "\n".join(lines)
-
-
 def render_solvers(rows: Sequence[Row]) -> str:
     """Return a Markdown table with a line for each problem and a column for each solver."""
     problems: dict[tuple[Any, ...], dict[str, Row]] = {}
@@ -124,7 +103,6 @@ def _line(cells: Sequence[str]) -> str:
 
 
 PARTS = {"promises": Part(measure_promises, render_promises),
-         "speed": Part(measure_speed, render_speed),
          "solvers": Part(solvers.measure, render_solvers)}
 
 
@@ -132,9 +110,7 @@ def page_with_tables(page: str, folder: Path = ROWS) -> str:
     """Return the page with each table made from its rows in a folder."""
     for name, part in PARTS.items():
         rows = json.loads((folder / f"{name}.json").read_text("utf-8"))
-        table = (part.render(rows) if rows else
-                 f"Not measured for this version; run `python scripts/results.py {name}`.")
-        page = with_part(page, f"\n{table}\n", f"<!-- {name}:begin -->",
+        page = with_part(page, f"\n{part.render(rows)}\n", f"<!-- {name}:begin -->",
                          f"<!-- {name}:end -->")
     return page
 

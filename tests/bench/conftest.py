@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -27,9 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    lines, path = config.stash[_LEDGER].lines, os.environ.get("BENCH_ROWS")
-    if path:
-        Path(path).write_text(json.dumps(config.stash[_LEDGER].rows), "utf-8")
+    lines = config.stash[_LEDGER].lines
     if lines:
         terminalreporter.section("speed and memory, one core, medians")
         terminalreporter.write_line("\n".join(lines))

@@ -21,7 +21,6 @@ class Ledger:
     """Figures of the report, in the order of the benchmarks."""
 
     lines: list[str] = field(default_factory=list)
-    rows: list[dict[str, str]] = field(default_factory=list)
 
     def time(self, what: str, timing: Timing, target_s: float) -> None:
         """Enter a time against its target."""
@@ -55,14 +54,11 @@ class Ledger:
     def ratio(self, mine: Timing, reference: Timing, named: str) -> None:
         """Enter how a reference of the same run compares, in processor time."""
         times = reference.cpu_s / mine.cpu_s
-        measured = f"{times:.3g} times that (cpu {seconds(reference.cpu_s)})"
-        self.lines.append(f"    {named}: {measured}")
-        self.rows.append({"what": f"… {named}", "measured": measured, "target": "",
-                          "verdict": ""})
+        self.lines.append(
+            f"    {named}: {times:.3g} times that (cpu {seconds(reference.cpu_s)})")
 
     def _enter(self, what: str, wall: str, cpu: str, target: str, verdict: str) -> None:
         self.lines.append(f"{what:<54} {wall:>8}  {cpu:<12} target {target:>7}  {verdict}")
-        self.rows.append({"what": what, "measured": wall, "target": target, "verdict": verdict})
 
 
 def seconds(value: float) -> str:
