@@ -377,12 +377,9 @@ class MovingMean:
 
 
 def moving_mean(times_ms: FloatArray) -> MovingMean | None:
-    """Estimate the moving mean of a trace; None below about 5,000 arrivals.
+    """Estimate the moving mean of a trace by its arrival times, non-decreasing.
 
-    Parameters
-    ----------
-    times_ms : ndarray
-        Arrival times, non-decreasing.
+    None below about 5,000 arrivals.
     """
     times = np.asarray(times_ms, dtype=float)
     times = times - times[0] if len(times) else times

@@ -96,14 +96,9 @@ def load_columns_of(
 ) -> LoadColumns | None:
     """Detect the columns of a load table by its first lines; None if it is no such table.
 
-    Parameters
-    ----------
-    head : sequence of (int, str)
-        The first lines, at most :data:`HEAD_LINES`, with their numbers.
-    unit : str, optional
-        Unit of numeric times.
-    wanted : sequence of str
-        Names of load columns that the user selected; empty to detect them.
+    ``head`` are at most :data:`HEAD_LINES` lines with their numbers, ``unit`` is that of numeric
+    times, and ``wanted`` are the names of load columns that the user selected; empty to detect
+    them.
     """
     header = [name.strip() for name in fields_of(head[0][1])]
     names = [stem(name) for name in header]
@@ -234,12 +229,9 @@ def _number(text: str) -> tuple[float, str] | None:
 def read_load_table(
     lines: Iterable[tuple[int, str]], columns: LoadColumns, where: str
 ) -> RateTrace:
-    """Read the rows of a load table; each load holds until the next row.
+    """Read the rows of a load table, by the lines below its header with their numbers.
 
-    Parameters
-    ----------
-    lines : iterable of (int, str)
-        Lines below the header, with their numbers.
+    Each load holds until the next row.
     """
     start_ms, loads = array("d"), array("d")
     instants: Instants | None = None

@@ -186,12 +186,9 @@ def renewal_times(
 ) -> FloatArray:
     """Sample times in [0, duration_ms) with independent gamma gaps, the first gap included.
 
-    Parameters
-    ----------
-    rate_per_ms : float
-        Inverse of the mean gap. A rate of 0, to which tiny loads underflow, has no arrivals.
-    cv : float
-        Standard deviation over mean of a gap, > 0; exponential gaps at 1.
+    ``rate_per_ms`` is the inverse of the mean gap; a rate of 0, to which tiny loads underflow, has
+    no arrivals. ``cv`` is the standard deviation over the mean of a gap, > 0; gaps are exponential
+    at 1.
     """
     check_sample(rate_per_ms, duration_ms)
     if rate_per_ms == 0.0:
@@ -219,14 +216,9 @@ def renewal_times(
 def check_amount(
     arrivals: float, *, where: str = "workload", bytes_each: float = _BYTES_EACH
 ) -> None:
-    """Refuse more arrivals than a run can hold.
+    """Refuse more arrivals than a run can hold, each of which takes ``bytes_each`` of memory.
 
-    Parameters
-    ----------
-    where : str
-        Option or field that sets their number, for messages.
-    bytes_each : float
-        Memory of the run per arrival.
+    Messages call the option or field that sets their number ``where``.
     """
     if not arrivals <= MAX_ARRIVALS:
         raise InvalidValueError("too many arrivals for one run", where=where,

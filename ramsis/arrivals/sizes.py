@@ -139,10 +139,7 @@ class SizeDistribution:
 def whole_sizes(values: ArrayLike, where: str) -> IntArray:
     """Check request sizes, and return them as a new integer array, shape (n,).
 
-    Raises
-    ------
-    InvalidValueError
-        There are none, or one is not a whole number from 1 to 65,536.
+    None at all, or one that is not a whole number from 1 to 65,536, are an InvalidValueError.
     """
     try:
         numbers = np.array(values, dtype=float).reshape(-1)

@@ -295,14 +295,9 @@ def achieved_of(
 ) -> Achieved:
     """Compute the outcomes of the requests of a log.
 
-    Parameters
-    ----------
-    model : ndarray of int, shape (n,)
-        Index of the model that answered each request; -1 for none.
-    accuracy : ndarray
-        Of each model.
-    factor : float or None
-        Times of batches over the profile's; None where the log does not state them.
+    ``model``, shape (n,), is the index of the model that answered each request, -1 for none, and
+    ``accuracy`` that of each model. ``factor`` are the times of batches over the profile's; None
+    where the log does not state them.
     """
     in_time = log.in_time
     worth = float(accuracy[model[in_time]].sum())

@@ -50,17 +50,11 @@ class LoggedBatches:
 
 
 def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> LoggedBatches:
-    """Return the batches of a log.
+    """Return the batches of a log, which messages call ``where``.
 
     Requests with the same worker, model, start and finish are one batch. If the log does not name
     workers, such requests may be several batches; their number follows from the stated batch size.
-
-    Parameters
-    ----------
-    model : ndarray of int, shape (n,)
-        Index of the model of each request; -1 for none.
-    where : str
-        Name of the log in messages.
+    ``model``, shape (n,), is the index of the model of each request, -1 for none.
     """
     timed = np.flatnonzero(log.answered & np.isfinite(log.start_s) & np.isfinite(log.finish_s))
     beyond = log.worker[timed] >= workers
@@ -129,10 +123,7 @@ def causes_of(
 ) -> NDArray[np.object_]:
     """Return the cause of each violation, shape (n,); empty for requests in time.
 
-    Parameters
-    ----------
-    times : ServiceTimes
-        Service times of the profile.
+    ``times`` are the service times of the profile.
     """
     typical_ms = times.quantile(_TYPICAL)
     fastest_ms = float(typical_ms[:, 0].min())

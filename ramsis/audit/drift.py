@@ -54,12 +54,7 @@ class DriftAlarm:
 def threshold(shift: float, every: float) -> float:
     """Return the height h at which one side has a false alarm in ``every`` observations.
 
-    Parameters
-    ----------
-    shift
-        Shift δ to be detected, in standard deviations, > 0.
-    every
-        Mean number of observations to a false alarm, > 1.
+    To be detected is a ``shift`` δ > 0, in standard deviations; ``every`` is a mean, > 1.
     """
     low, high = 0.0, 1.0
 
@@ -76,14 +71,9 @@ def threshold(shift: float, every: float) -> float:
 
 
 class Cusum:
-    """CUSUM of one side.
+    """CUSUM of one side, for a shift δ > 0, in standard deviations.
 
-    Parameters
-    ----------
-    shift
-        Shift δ, in standard deviations, > 0.
-    every
-        Observations to a false alarm, see :func:`threshold`.
+    There is a false alarm in ``every`` observations, see :func:`threshold`.
     """
 
     __slots__ = ("_half", "_height", "count", "total")

@@ -14,12 +14,8 @@ from ramsis.sim.run import DROPPED, Run
 def requests_of_run(run: Run, size: IntArray | None = None) -> Iterator[Request]:
     """Yield the requests of a run by rising arrival, with ``correct`` unknown.
 
-    A request that is never answered counts as dropped, without a time.
-
-    Parameters
-    ----------
-    size : ndarray of int, optional
-        Size of each request, where they have one.
+    A request that is never answered counts as dropped, without a time. ``size`` is that of each
+    request, where they have one.
     """
     sizes = [None] * run.requests if size is None else size.tolist()
     models, in_time = run.models, run.in_time

@@ -414,16 +414,8 @@ def unit_of_name(name: str) -> str:
 def aliases(columns: list[str], assigned: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of fields, recognised by common names.
 
-    Parameters
-    ----------
-    assigned : mapping of str to str
-        Fields that have columns already.
-
-    Returns
-    -------
-    dict
-        Columns by field; ``time`` is that of the finish where there is a duration, else of the
-        arrival.
+    ``assigned`` are fields that have columns already. ``time`` is that of the finish where there
+    is a duration, else of the arrival.
     """
     stems = {column: re.sub(r"[\s-]+", "_", _SUFFIX.sub("", column.strip().lower()))
              for column in columns}

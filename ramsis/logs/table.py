@@ -82,16 +82,10 @@ class LogTable:
         cls, text: str, where: str, columns: Mapping[str, str] | None = None,
         unit: str | None = None,
     ) -> LogTable:
-        """Read the table of a file.
+        """Read the table of a file, of which ``text`` is the content and ``where`` the path.
 
-        Parameters
-        ----------
-        text, where : str
-            Content and path of the file.
-        columns : mapping of str to str, optional
-            Columns by field, as the user names them.
-        unit : str, optional
-            Unit of times that are numbers.
+        ``columns`` are those of fields, as the user names them; ``unit`` is that of times that are
+        numbers.
         """
         named = dict(columns or {})
         kind = kind_of(text)
@@ -213,10 +207,7 @@ class LogTable:
     def all_times(self, within_ticks: Spread) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return arrival, start and finish in seconds, computed from durations where needed.
 
-        Parameters
-        ----------
-        within_ticks : callable
-            Spreads equal times of a coarse clock.
+        ``within_ticks`` spreads equal times of a coarse clock.
         """
         start, finish = self.times("start"), self.times("finish")
         lasted = self.durations() if "duration" in self.columns else None

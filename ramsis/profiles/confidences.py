@@ -419,12 +419,8 @@ class Confidences:
 def choosing_part(groups: ArrayLike, seed: int = 0) -> NDArray[np.bool_]:
     """Return the mask of the choosing part of samples; groups are not split.
 
-    Parameters
-    ----------
-    groups : array_like, shape (N,)
-        Group of each sample, with copies in the same group; all different without copies.
-    seed : int
-        Seed of the draw of half of the groups.
+    ``groups``, shape (N,), has the group of each sample, with copies in the same group, and all
+    different without copies. Half of the groups are drawn by ``seed``.
     """
     unique, group = np.unique(np.asarray(groups), return_inverse=True)
     drawn = np.random.default_rng(seed).permutation(len(unique))
@@ -536,11 +532,8 @@ def _gain_errors(
 ) -> FloatArray:
     """Return the standard error of the gain G on the lowest 1, 2, … bins, shape (Q,).
 
-    Parameters
-    ----------
-    wrong_first, wrong_second, bin_of, item : ndarray, shape (N,)
-        For each sample: whether the models err, the bin of the first one's confidence, and the
-        number of its item.
+    The arrays, shape (N,), have for each sample whether the models err, the bin of the first one's
+    confidence, and the number of its item.
     """
     # Influence of each item, summed over its samples, as k runs over the bins (module's text).
     size, items = len(item), int(item.max()) + 1

@@ -67,11 +67,7 @@ def dominators(
 ) -> NDArray[np.int64]:
     """Return for each model the index of an undominated model that dominates it, or -1.
 
-    Parameters
-    ----------
-    accuracy : ndarray, shape (M,)
-    latency_ms : ndarray, shape (M, B)
-        One column per considered batch size.
+    ``accuracy`` has shape (M,), ``latency_ms`` shape (M, B), a column per considered batch size.
     """
     count = len(accuracy)
     dominator = np.full(count, -1, dtype=np.int64)

@@ -45,14 +45,9 @@ def midpoint_levels(size: int) -> FloatArray:
 
 
 def sketch_levels(size: int, samples: int) -> FloatArray:
-    """Return the levels of a sketch with a tail, for a number of samples.
+    """Return the levels of a sketch with a tail, for a number of samples >= 1.
 
-    Parameters
-    ----------
-    size : int
-        Number of equal parts of the probability, up to 0.9; >= 2.
-    samples : int
-        Number of samples, >= 1.
+    ``size`` is the number of equal parts of the probability, up to 0.9; >= 2.
     """
     bulk = midpoint_levels(size)
     halvings = max(np.log2(_TAIL * samples), 0.0)
@@ -73,16 +68,9 @@ def hat_weights(levels: FloatArray) -> FloatArray:
 def averaged(values: FloatArray, mass: FloatArray, levels: FloatArray) -> FloatArray:
     """Return the averages of a distribution of points under the hat functions of ``levels``.
 
-    Parameters
-    ----------
-    values, mass : ndarray, shape (n,)
-        Non-decreasing points, and their probabilities, which sum to 1.
-    levels : ndarray, shape (q,)
-
-    Returns
-    -------
-    ndarray, shape (q,)
-        Non-decreasing; its mean by the hats' weights is the mean of the points.
+    ``values`` and ``mass``, shape (n,), are non-decreasing points and their probabilities, which
+    sum to 1. The result has the shape of ``levels`` and is non-decreasing; its mean by the hats'
+    weights is the mean of the points.
     """
     # Integrate from the upper end, where levels are dense, to avoid cancellation: first(s) is the
     # integral of the quantile function over the topmost s of the probability, second of first.
@@ -101,14 +89,9 @@ def averaged(values: FloatArray, mass: FloatArray, levels: FloatArray) -> FloatA
 
 
 def sketch_samples(samples: ArrayLike, size: int) -> tuple[FloatArray, FloatArray]:
-    """Return the levels and values of a sketch of samples.
+    """Return the levels and values of a sketch of latencies, one or more, in any unit.
 
-    Parameters
-    ----------
-    samples : array_like, shape (n,)
-        Latencies, any unit; n >= 1.
-    size : int
-        Number of equal parts of the probability, up to 0.9; >= 2.
+    ``size`` is the number of equal parts of the probability, up to 0.9; >= 2.
     """
     ordered = np.sort(np.asarray(samples, dtype=float))
     levels = sketch_levels(size, len(ordered))
@@ -135,16 +118,9 @@ def with_tail(
 
     The largest sample has its share of the probability. Between the last level and this sample the
     quantile function follows the power law that gives the mean; if none does, all values are moved
-    towards the maximum, or the minimum, until the mean is right.
-
-    Parameters
-    ----------
-    levels, values : ndarray, shape (k,)
-        Levels and values of a piecewise linear quantile function.
-
-    Returns
-    -------
-    points, mass : ndarray, shape (n,)
+    towards the maximum, or the minimum, until the mean is right. ``levels`` and ``values``, shape
+    (k,), are those of a piecewise linear quantile function; returned are points and their mass,
+    shape (n,).
     """
     top = max(largest or 0.0, float(values[-1]))
     if samples and largest:  # higher levels already contain the largest sample

@@ -238,11 +238,8 @@ def smoothed(
 ) -> NDArray[np.float64]:
     """Return values by increasing batch size with dips within the noise smoothed.
 
-    Parameters
-    ----------
-    values_ms : ndarray, shape (P,)
-    low_ms, high_ms : ndarray, shape (P,)
-        Confidence interval of each value; the value itself if its error is unknown.
+    ``low_ms`` and ``high_ms`` are the confidence interval of each value, shape (P,); the value
+    itself if its error is unknown.
     """
     result = values_ms.copy()
     if (np.diff(values_ms) >= 0).all():
@@ -281,23 +278,10 @@ def fill_row(
 ) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
     """Return a row of the latency table, by the rules of this module.
 
-    Parameters
-    ----------
-    batches : ndarray of int, shape (P,)
-        Measured batch sizes, strictly increasing from 1.
-    values_ms : ndarray, shape (P,)
-        The statistic at these sizes, > 0.
-    max_batch : int
-        Largest batch size B of the row; measured sizes above it are still used for padding.
-
-    Returns
-    -------
-    latency_ms : ndarray, shape (B,)
-        l(m, 1 … B), non-decreasing.
-    origin : ndarray of int8, shape (B,)
-        An :class:`Origin` for each entry.
-    run_as : ndarray of int, shape (B,)
-        The batch size to run.
+    ``batches``, shape (P,), are the measured batch sizes, strictly increasing from 1, and
+    ``values_ms`` the statistic at these sizes, > 0. Sizes above ``max_batch``, the largest B of
+    the row, are still used for padding. Returned are, each of shape (B,): the latencies l(m, 1 …
+    B), non-decreasing; the :class:`Origin` of each; and the batch sizes to run.
     """
     sizes = np.arange(1, max_batch + 1)
     filled = np.interp(sizes, batches, values_ms)

@@ -56,10 +56,7 @@ _NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 def check_figure(path: str | os.PathLike[str], where: str = "plot") -> None:
     """Refuse a file that no figure can be saved to, before the figure is computed.
 
-    Parameters
-    ----------
-    where : str
-        Name of the option or argument, for messages.
+    Messages call the option or argument ``where``.
     """
     if Path(path).suffix not in _SUFFIXES:
         raise InvalidValueError("unknown kind of figure", where=where, value=Path(path).name,
@@ -261,20 +258,10 @@ def plot_panels(
     rows: Sequence[PanelRow], path: str | os.PathLike[str], x_label: str = "", *,
     log_x: bool = False, cases: Sequence[str] = (),
 ) -> None:
-    """Draw rows of panels side by side.
+    """Draw rows of panels side by side, each of the same number, to a .png, .pdf or .svg.
 
-    Parameters
-    ----------
-    rows : sequence of PanelRow
-        Rows with the same number of panels.
-    path : path
-        Ends in .png, .pdf or .svg.
-    x_label : str
-        Label of the horizontal axis of all panels.
-    log_x : bool
-        Whether the horizontal axes are logarithmic.
-    cases : sequence of str, optional
-        Names of x = 0, 1, … at the axis; points are not joined by lines.
+    ``x_label`` is the label of the horizontal axis of all panels, which is logarithmic with
+    ``log_x``. ``cases`` are names of x = 0, 1, … at the axis; points are then not joined by lines.
     """
     columns = len(rows[0].panels)
     looks = _looks(rows)
@@ -326,10 +313,7 @@ def _named_at_ends(
 ) -> bool:
     """Write the names at the ends of the lines in the first panel with all lines, if they fit.
 
-    Returns
-    -------
-    bool
-        Whether the names fit; otherwise a legend is needed.
+    Return whether they fit; otherwise a legend is needed.
     """
     for axes, row in zip(axes_column, rows, strict=True):
         ends = [(line.name, line.x[-1], line.y[-1]) for line in row.panels[0].lines

@@ -224,12 +224,7 @@ def label_points(
     """Write each name beside its point (data coordinates); the first have the first choice.
 
     ``obstacles`` are further, smaller points that names keep off, such as those of a line;
-    ``radii`` the sizes of the points' markers, in points.
-
-    Returns
-    -------
-    list of str
-        Names that found no place.
+    ``radii`` the sizes of the points' markers, in points. Return the names that found no place.
     """
     from matplotlib.transforms import Bbox
 

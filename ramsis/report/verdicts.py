@@ -34,17 +34,10 @@ def target_words(row: Row) -> str:
 def simulation_verdict(rows: Rows) -> list[str]:
     """Summarise a simulation: the best scheduler, its violations, and rows that miss the target.
 
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Rows of ``simulate --json``. If they have ``meets_target``, a row is good enough if it
-        meets the target; rows without requests, where it is None, are left out. Otherwise a row is
-        good enough if it is not overloaded.
-
-    Returns
-    -------
-    list of str
-        Sentences. The first names the best row at the highest load with a row that is good enough.
+    Rows are those of ``simulate --json``. If they have ``meets_target``, a row is good enough if
+    it meets the target; rows without requests, where it is None, are left out. Otherwise a row is
+    good enough if it is not overloaded. The first sentence names the best row at the highest load
+    with a row that is good enough.
     """
     target = target_words(rows[0])
     empty = [row for row in rows if target and row.get("meets_target", True) is None]
@@ -98,14 +91,9 @@ def sweep_verdict(
 ) -> list[str]:
     """Summarise a sweep: winners by setting, margins, gaps to the bound, overloaded rows.
 
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Rows with ``scheduler``, ``violation_rate``, and the keys below.
-    axes : mapping of str to str
-        Keys in which rows differ, other than the scheduler, and their names.
-    score, bound, words : str
-        Key of the compared figure, key of its upper bound, and name of the figure.
+    Rows have ``scheduler``, ``violation_rate``, and the keys below. ``axes`` are the names of the
+    keys in which rows differ, other than the scheduler; ``score``, ``bound`` and ``words`` the key
+    of the compared figure, that of its upper bound, and the name of the figure.
     """
     settings: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -150,17 +138,9 @@ def _won(
 ) -> str:
     """Describe how often a scheduler is best, by how much, and how far below the bound.
 
-    Parameters
-    ----------
-    wins
-        For each setting where the scheduler is best: its values of the axes, the row of the
-        scheduler and that of the second best, None without one.
-    total
-        Number of all settings.
-    where
-        Texts of the settings where the scheduler is best.
-    score, bound, words
-        Keys of the score and of its bound in a row, and the name of the score.
+    ``wins`` has for each setting where it is best the values of the axes, its row, and that of the
+    second best, None without one; ``where`` the texts of these settings, of ``total``. For
+    ``score``, ``bound`` and ``words`` see :func:`sweep_verdict`.
     """
     leads = [first[score] - second[score] for _, first, second in wins if second is not None]
     text = f"{name} is best in " + (f"{len(wins)} of " if total > 1 else "") + _settings(total)

@@ -65,16 +65,9 @@ def application(
     Its ``state.at_once`` answers small inference requests without the ASGI overhead, for
     :class:`~ramsis.serving.connections.Connections`.
 
-    Parameters
-    ----------
-    max_body_bytes
-        Largest body of a request.
-    max_json_bytes
-        Largest JSON document in a body; tensors may follow it as bytes.
-    max_waiting_bytes
-        Largest total size of large requests that wait to be parsed; further ones are refused.
-    body_timeout_s
-        Time limit for receiving the whole body.
+    Limited are the body of a request; the JSON document in it, which tensors may follow as bytes;
+    all large requests together that wait to be parsed, beyond which further ones are refused; and
+    the time for receiving a whole body.
     """
     infer = _Infer(server, max_body_bytes, max_waiting_bytes, body_timeout_s, RequestLimits(
         server.settings.slots, max_json_bytes, 1000.0 * server.settings.max_wait_s,

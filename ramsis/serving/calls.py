@@ -56,14 +56,8 @@ class Query:
 class Call:
     """Call to the server: a request of n queries with one deadline.
 
-    Parameters
-    ----------
-    slots
-        Slots of the shared memory that hold the inputs of its queries.
-    arrival_ms, deadline_ms
-        On the front end's clock.
-    tell
-        Called once, with the answer or with an error.
+    The inputs of its queries are in the ``slots`` of the shared memory; times are on the front
+    end's clock. ``tell`` is called once, with the answer or with an error.
     """
 
     __slots__ = ("_finish_ms", "_left", "_rows", "_served", "_tell", "arrival_ms", "deadline_ms",

@@ -14,22 +14,10 @@ from ramsis.serving.tensors import TensorSpec
 
 
 class ConfidenceReader:
-    """Reader of the confidences of answers, by the source in a variants file.
+    """Reader of the confidences of answers, by the ``source`` in a variants file.
 
-    Parameters
-    ----------
-    source
-        An output with a number for each sample; or ``max`` or ``margin`` of the only output of
-        shape (samples, classes).
-    outputs
-        The model's outputs.
-    where
-        The file, for messages.
-
-    Raises
-    ------
-    InputFileError
-        The outputs do not contain this confidence.
+    It is an output with a number for each sample; or ``max`` or ``margin`` of the only output of
+    shape (samples, classes). An InputFileError, of the file ``where``, refuses outputs without it.
     """
 
     def __init__(self, source: str, outputs: Sequence[TensorSpec], where: str) -> None:

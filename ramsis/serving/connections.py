@@ -89,16 +89,9 @@ class AtOnce(Protocol):
     ) -> Callable[[], object]:
         """Begin to answer a request, and return a function to call if the client disconnects.
 
-        Parameters
-        ----------
-        headers
-            Headers of the request that are in :attr:`headers`.
-        body
-            Uncompressed body.
-        whole_s
-            Time at which the request was complete, by :func:`time.monotonic`.
-        reply
-            Called once with the answer, perhaps before this returns.
+        ``headers`` are those of the request that are in :attr:`headers`, the body is uncompressed,
+        and the request was complete at ``whole_s`` by :func:`time.monotonic`. ``reply`` is called
+        once with the answer, perhaps before this returns.
         """
         ...
 

@@ -94,18 +94,9 @@ async def serve(
     A second signal ends it at once. A SIGHUP that the process ignores, as under ``nohup``, stays
     ignored.
 
-    Parameters
-    ----------
-    server
-        Server that has not been started.
-    listening
-        Socket from :func:`bound_socket`.
-    started
-        Called with the URL once the server is ready.
-    beside
-        Coroutine functions that run concurrently until the server ends.
-    give_end
-        Called with a function that ends the server like a signal.
+    The server has not been started, and the socket is from :func:`bound_socket`. ``started`` is
+    called with the URL once the server is ready; ``beside`` are coroutine functions that run
+    concurrently until it ends; ``give_end`` is called with a function that ends it like a signal.
     """
     try:
         await server.start()

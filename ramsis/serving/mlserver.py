@@ -50,10 +50,8 @@ class PolicyRuntime(MLModel):
     async def load(self) -> bool:
         """Start the workers.
 
-        Raises
-        ------
-        InputFileError
-            The settings, policies or variants cannot be used, or a variant does not load.
+        Settings, policies or variants that cannot be used, and variants that do not load, are an
+        InputFileError.
         """
         if multiprocessing.parent_process() is not None:
             raise InputFileError("the runtime has workers of its own",

@@ -60,13 +60,8 @@ class _Batch(NamedTuple):
 class OverheadWatch:
     """Estimator of the overhead from the last 512 batches and the last 2048 answers.
 
-    Parameters
-    ----------
-    stated_ms
-        95th percentile of service times in the current policies, by variant and batch size; None
-        if unknown.
-    most_ms
-        Upper limit on the overhead.
+    ``stated_ms`` gives the 95th percentile of service times in the current policies, by variant
+    and batch size, None if unknown; ``most_ms`` the upper limit on the overhead.
     """
 
     def __init__(
@@ -93,10 +88,7 @@ class OverheadWatch:
     def estimate(self, slowness: float = 1.0) -> OverheadParts:
         """Estimate the overhead, relative to the service times of the current policies.
 
-        Parameters
-        ----------
-        slowness
-            Known service time as a multiple of the one in the policies.
+        ``slowness`` is the known service time as a multiple of the one in the policies.
         """
         stated_ms = {key: self._stated_ms(*key)
                      for key in {(batch.variant, batch.run_as) for batch in self._batches}}
@@ -119,15 +111,8 @@ class OverheadWatch:
     def slowness(self, mean_ms: Callable[[str, int], float | None]) -> float:
         """Return the service time of the last 64 batches as a multiple of the profiled one.
 
-        Parameters
-        ----------
-        mean_ms
-            Profiled mean service times, by variant and batch size; None if unknown.
-
-        Returns
-        -------
-        float
-            1 while fewer than 16 batches are known.
+        It is 1 while fewer than 16 batches are known. ``mean_ms`` gives profiled means by variant
+        and batch size, None if unknown.
         """
         took_ms, profiled_ms, compared = 0.0, 0.0, 0
         for variant, run_as, service_ms, _ in list(self._batches)[-_RECENT:]:

@@ -71,12 +71,8 @@ def sized_policies(
 ) -> PolicySet[Any]:
     """Return a policy set with a single policy, for requests with a size.
 
-    Parameters
-    ----------
-    accuracy : sequence of float
-        Accuracy of each model.
-    expectations : mapping
-        ``violation_rate`` and ``effective_accuracy``.
+    ``accuracy`` is that of each model; ``expectations`` have ``violation_rate`` and
+    ``effective_accuracy``.
     """
     models = tuple(map(_Model, tables.models, accuracy))
     policy = _Sized(models, len(tables.times_ms[0][0]))
@@ -125,11 +121,7 @@ def check_served(
 class Expected:
     """Expected service times and violation rates of a level, by its policies.
 
-    Parameters
-    ----------
-    second_opinions
-        Whether second opinions of the policies are used; otherwise the promise of the tables alone
-        counts.
+    Without ``second_opinions``, which are then not used, the promise of the tables alone counts.
     """
 
     def __init__(self, level: Level[Policy], second_opinions: bool = True) -> None:

@@ -71,16 +71,9 @@ def parse_request(
 ) -> InferRequest:
     """Parse and check a request.
 
-    Parameters
-    ----------
-    body
-        Body of the HTTP request.
-    header_length
-        Header ``Inference-Header-Content-Length``, if any.
-    deadline
-        Header ``X-Deadline-Ms``, if any.
-    inputs, outputs
-        Tensors of the model.
+    ``body`` is that of the HTTP request; ``header_length`` and ``deadline`` are its headers
+    ``Inference-Header-Content-Length`` and ``X-Deadline-Ms``, if any; ``inputs`` and ``outputs``
+    are the tensors of the model.
     """
     length = _header_length(header_length, len(body))
     read = _read_again if length <= _SHORT and length < len(body) else _read

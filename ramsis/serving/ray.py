@@ -89,14 +89,9 @@ class Worker:
 class RayPool:
     """Pool of Ray's replicas, in place of a server's own worker processes.
 
-    Parameters
-    ----------
-    settings, events
-        See :class:`ramsis.serving.workers.pool.WorkerPool`.
-    workers
-        Handle of the deployment.
-    load_qps
-        Returns the load that the dispatcher anticipates.
+    ``settings`` and ``events`` are those of :class:`ramsis.serving.workers.pool.WorkerPool`,
+    ``workers`` is the handle of the deployment, and ``load_qps`` returns the load that the
+    dispatcher anticipates.
     """
 
     def __init__(
@@ -165,14 +160,9 @@ class RayPool:
 class Ingress:
     """Front-end replica, which dispatches for all workers.
 
-    Parameters
-    ----------
-    workers
-        Handle of the workers' deployment.
-    policies, variants
-        Paths; ``policies`` may be a scaling policy.
-    dispatch
-        Fields of :class:`~ramsis.runtime.dispatcher.DispatchSettings`.
+    ``workers`` is the handle of their deployment. ``policies`` and ``variants`` are paths, of
+    which the former may be a scaling policy, and ``dispatch`` has fields of
+    :class:`~ramsis.runtime.dispatcher.DispatchSettings`.
     """
 
     def __init__(
@@ -248,11 +238,9 @@ def _running_workers() -> int:
 def application(arguments: Mapping[str, Any]) -> Any:
     """Return the application for a configuration file of Ray Serve.
 
-    Parameters
-    ----------
-    arguments : mapping
-        ``policies`` (or a scaling policy) and ``variants``, paths on every node; optional
-        ``code``, functions that the variants may use, and ``dispatch``, dispatcher settings.
+    Its arguments are ``policies`` (or a scaling policy) and ``variants``, paths on every node;
+    optional are ``code``, functions that the variants may use, and ``dispatch``, dispatcher
+    settings.
     """
     from ray import serve
 

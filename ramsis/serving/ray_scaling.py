@@ -32,12 +32,8 @@ def workers_for(load_qps: float, levels: Sequence[tuple[float, int]]) -> int:
 class CapacityPolicy:
     """Autoscaling policy for Ray Serve by capacity answers.
 
-    Parameters
-    ----------
-    levels : sequence of pairs
-        Load in queries per second, increasing, and the fewest workers for it.
-    startup_s : float
-        Start-up time of a replica.
+    ``levels`` are loads in queries per second, increasing, each with the fewest workers for it;
+    ``startup_s`` is the start-up time of a replica.
     """
 
     def __init__(self, levels: Sequence[tuple[float, int]], startup_s: float = 30.0) -> None:
@@ -70,12 +66,8 @@ class ScalingPolicy:
     """Autoscaling policy for Ray Serve that looks up a scaling table.
 
     It decides once every interval of the table; in between the last decision holds. Ray's own
-    delays should be 0, as the table includes stabilisation.
-
-    Parameters
-    ----------
-    scaling : str
-        Path of the ``scaling.json``, or of its folder, where Ray's controller runs.
+    delays should be 0, as the table includes stabilisation. ``scaling`` is the path of the
+    ``scaling.json``, or of its folder, where Ray's controller runs.
     """
 
     def __init__(self, scaling: str) -> None:

@@ -35,16 +35,10 @@ _LAST_LINES_S = 1.0  # time for writing the last lines when the server ends
 
 
 class RequestRecorder:
-    """Recorder of requests in the metrics, and in the request log if there is one.
+    """Recorder of requests in the metrics, and in the file ``request_log`` if there is one.
 
-    Parameters
-    ----------
-    request_log
-        File of the request log, if any. While it cannot be written, lines are lost.
-    log
-        Function for the structured log.
-    sized
-        Whether requests have a size.
+    While that file cannot be written, lines are lost. ``log`` is the function for the structured
+    log; ``sized`` says whether requests have a size.
     """
 
     def __init__(

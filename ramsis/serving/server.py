@@ -280,12 +280,8 @@ class Server:
     async def infer(self, request: InferRequest, arrival_ms: float) -> Answer:
         """Answer a call; if this is cancelled, its waiting queries are dropped.
 
-        Raises
-        ------
-        OverloadedError
-            It cannot be answered in time, or the server is full.
-        FailedError
-            A model or worker failed.
+        Raises an OverloadedError if it cannot be answered in time or the server is full, and a
+        FailedError if a model or worker failed.
         """
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -371,10 +367,7 @@ class Server:
     def retire(self, worker: int, end: Callable[[int], object]) -> None:
         """Stop using a worker; queries in its queue are rerouted.
 
-        Parameters
-        ----------
-        end
-            Called with the worker's number once it runs no batch, possibly at once.
+        ``end`` is called with the worker's number once it runs no batch, possibly at once.
         """
         self.front.down(worker)
         self._play()

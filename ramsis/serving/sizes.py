@@ -17,23 +17,11 @@ _PARAMETER = "parameters."
 class SizeReader:
     """Reader of the sizes of a request's queries.
 
-    Parameters
-    ----------
-    source
-        ``input:axis``, the length of an input along an axis (0 is the batch's); ``input``, a mask,
-        which is 1 up to the size and then 0, or one number for each query; or
-        ``parameters.name``, a parameter of the request.
-    inputs
-        Inputs of the model.
-    max_size
-        Largest served size.
-    where
-        Name of the variants file, for messages.
-
-    Raises
-    ------
-    InputFileError
-        The source does not fit the inputs.
+    ``source`` is ``input:axis``, the length of an input along an axis (0 is the batch's);
+    ``input``, a mask, which is 1 up to the size and then 0, or one number for each query; or
+    ``parameters.name``, a parameter of the request. ``max_size`` is the largest served size. An
+    InputFileError, of the variants file ``where``, refuses a source that does not fit the inputs
+    of the model.
     """
 
     def __init__(
@@ -70,10 +58,8 @@ class SizeReader:
     ) -> list[int]:
         """Return the size of each query of a request.
 
-        Raises
-        ------
-        InvalidValueError
-            A size is not a whole number from 1 to the largest size, or inputs differ in length.
+        Sizes are whole numbers from 1 to the largest size; others are an InvalidValueError, as are
+        inputs that differ in length.
         """
         lengths = {array.shape[axis] for array, axis in zip(arrays, self._axes, strict=True)
                    if axis}

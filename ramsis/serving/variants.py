@@ -83,13 +83,7 @@ class VariantsFile:
         return ("variant",) if self.confidence is None else ("variant", "stage")
 
     def refuse_sizes(self, server: str) -> None:
-        """Refuse request sizes, for servers that do not pad inputs.
-
-        Raises
-        ------
-        InputFileError
-            The file states a source of request sizes.
-        """
+        """Refuse a source of request sizes, for servers that do not pad inputs."""
         if self.size is not None:
             raise InputFileError(f"{server} serves requests of one size only",
                                  where=f"{self.path}: size", value=self.size,

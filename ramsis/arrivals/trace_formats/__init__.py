@@ -399,10 +399,7 @@ def _refuse_loads(
 def refuse_document(path: Path, record: Any) -> None:
     """Refuse a JSON document that is not a request, with the command that makes a trace of it.
 
-    Parameters
-    ----------
-    record
-        Parsed first line of the file, or the parsed file.
+    ``record`` is the parsed first line of the file, or the parsed file.
     """
     if isinstance(record, list) and record and isinstance(record[0], dict):
         raise InputFileError("a JSON list, not an object a line", where=str(path),

@@ -69,10 +69,7 @@ def even_step_ms(times_ms: NDArray[np.float64]) -> float | None:
 def size_column(names: Sequence[str], wanted: str, where: str) -> str:
     """Return the column or key of request sizes: ``wanted``, or if empty the usual name.
 
-    Raises
-    ------
-    InputFileError
-        There is no such column, or not exactly one has a usual name of sizes.
+    No such column, and not exactly one with a usual name of sizes, are an InputFileError.
     """
     if wanted:
         if wanted not in names:

@@ -131,16 +131,10 @@ def floats(values: pd.Series) -> NDArray[np.float64] | None:
 
 
 class Instants:
-    """Converter of timestamps of one kind to ms since the first.
+    """Converter of timestamps of one kind to ms since the first, which decides the kind.
 
-    Parameters
-    ----------
-    first : str
-        The first timestamp, which decides the kind.
-    unit : str, optional
-        One of :data:`UNITS`, for numbers.
-    where : str
-        Place of ``first`` in the file, for messages.
+    ``unit`` is one of :data:`UNITS`, for numbers; ``where`` is the place of the first timestamp in
+    the file, for messages.
     """
 
     def __init__(self, first: str, unit: str | None, where: str) -> None:
@@ -266,13 +260,8 @@ class Clock:
     def spread(self, times_ms: FloatArray) -> FloatArray:
         """Return the times with the requests of each clock tick spread over the tick.
 
-        They get equal distances if :attr:`even`, else uniform random times with a fixed seed. The
-        order of ``times_ms`` is kept.
-
-        Parameters
-        ----------
-        times_ms : ndarray, shape (n,)
-            In any order, each at the start of its tick.
+        They get equal distances if :attr:`even`, else uniform random times with a fixed seed.
+        ``times_ms`` are in any order, which is kept, each at the start of its tick.
         """
         if not (np.diff(times_ms) >= 0).all():
             order = np.argsort(times_ms, kind="stable")
@@ -303,10 +292,7 @@ class Clock:
 def clock_of(times_ms: FloatArray) -> Clock | None:
     """Detect the clock of recorded times; None if none coarser than 1 µs is found.
 
-    Parameters
-    ----------
-    times_ms : ndarray, shape (n,)
-        In any order, finite; times since any tick of the clock.
+    ``times_ms`` are finite and in any order; times since any tick of the clock.
     """
     if len(times_ms) < _LEAST_REQUESTS:
         return None

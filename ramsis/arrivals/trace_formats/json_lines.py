@@ -33,24 +33,11 @@ def read_json_lines(
 ) -> tuple[NDArray[np.float64], int, NDArray[np.float64] | None]:
     """Read the timestamps under a key, count those that go back in time, and read sizes.
 
-    Parameters
-    ----------
-    key : str
-        Key of numbers or texts in ISO 8601; nested keys, in objects or lists of these, are joined
-        by points, such as ``turns.calls.timestamp``.
-    unit : str, optional
-        Unit of numeric times.
-    in_any_order : bool
-        Sort timestamps that go back, instead of refusing them.
-    size_key : str, optional
-        Key of the sizes, in the same form.
-
-    Returns
-    -------
-    times_ms : ndarray, shape (instants,)
-        Sorted.
-    went_back : int
-    sizes : ndarray, shape (instants,), or None
+    ``key`` is that of numbers, of a ``unit``, or texts in ISO 8601; nested keys, in objects or
+    lists of these, are joined by points, such as ``turns.calls.timestamp``. ``size_key`` has the
+    same form. Timestamps that go back are refused unless they may come ``in_any_order``. Returned
+    are the times in ms, sorted, how many went back, and the sizes, if any, in the order of the
+    times.
     """
     parts: list[NDArray[np.float64]] = []
     sizes: list[NDArray[np.float64]] = []

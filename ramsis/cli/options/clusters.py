@@ -138,14 +138,7 @@ def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Comm
     """Add ``--dispatch`` and ``--scheduler`` to a command that compares schedulers.
 
     The command gets ``schedulers``, a tuple of the values parsed by ``type_``; an empty one stands
-    for :data:`BOTH`.
-
-    Parameters
-    ----------
-    type_ : click.ParamType
-        Type of a scheduler's name.
-    help_ : str
-        Help text of ``--scheduler``.
+    for :data:`BOTH`. ``help_`` is the help text of ``--scheduler``.
     """
 
     def named(dispatches: tuple[str, ...], schedulers: tuple[Any, ...]) -> tuple[Any, ...]:

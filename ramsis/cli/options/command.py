@@ -124,13 +124,8 @@ def _examples(text: str) -> list[str]:
 class Command(click.Command):
     """A command with its options in groups.
 
-    Parameters
-    ----------
-    more : sequence of str
-        Options that only ``--help-all`` shows, as ``--grid``.
-    headings : mapping of str to str
-        Options by the heading that they have in this command alone, as
-        ``{"Log": "unit slo-ms"}``.
+    ``more`` are options that only ``--help-all`` shows, as ``--grid``; ``headings`` have the
+    options below a heading in this command alone, as ``{"Log": "unit slo-ms"}``.
     """
 
     def __init__(

@@ -74,16 +74,9 @@ class NamedScheduler:
 class Word(_ParamType):
     """Parameter type of a word that a function parses.
 
-    Parameters
-    ----------
-    name : str
-        Name of the type, in help texts without their own metavar.
-    parse : callable
-        Function of the text and the option's name; raises InvalidValueError for a bad text.
-    words : callable, optional
-        Returns names for shell completion.
-    files : bool
-        Whether a word may also be a file, for shell completion.
+    ``name`` stands in help texts without a metavar of their own. ``parse`` takes the text and the
+    option's name, and raises InvalidValueError for a bad text. For shell completion, ``words``
+    returns names, and ``files`` says whether a word may also be a file.
     """
 
     def __init__(
@@ -424,18 +417,10 @@ MODEL_NAME = Word("name", partial(_pair, "not a model for a name", "NAME=MODEL")
 
 
 def require(libraries: str, extra: str, what: str, where: str) -> None:
-    """Raise an error if libraries are not installed.
+    """Raise an error if one of some libraries, separated by blanks, is not installed.
 
-    Parameters
-    ----------
-    libraries : str
-        Names to import, separated by blanks.
-    extra : str
-        Extra of this package that installs them.
-    what : str
-        What needs them, for the message.
-    where : str
-        The option or command.
+    ``extra`` is the extra of this package that installs them, ``what`` needs them, and ``where``
+    is the option or command; all are for the message.
     """
     for name in libraries.split():
         if not _installed(name):

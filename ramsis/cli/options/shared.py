@@ -60,14 +60,8 @@ def setting_option(
 ) -> Callable[[_Command], _Command]:
     """Return the option for a setting that a dataclass declares.
 
-    Its value is None if it is not given and its default depends on other settings.
-
-    Parameters
-    ----------
-    type_ : click.ParamType, optional
-        Parameter type, for values that are neither numbers nor a choice.
-    option : str
-        Name of the option, if it differs from the setting's.
+    Its value is None if it is not given and its default depends on other settings. ``type_`` is
+    for values that are neither numbers nor a choice; ``option`` is its name, if not the setting's.
     """
     declared = settings_of(cls)[name]
     words = declared.default_words

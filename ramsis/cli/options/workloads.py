@@ -136,10 +136,7 @@ class WorkloadOptions:
     def with_sizes(self, column: str | None) -> WorkloadOptions:
         """Return the options with the sizes of the trace's requests, from a column if named.
 
-        Raises
-        ------
-        InputFileError
-            The trace has no such column, or no recognised column of sizes.
+        A trace without such a column, or without a recognised one, is an InputFileError.
         """
         result = replace(self, size=column or "")
         _ = result.trace and result._traced

@@ -245,10 +245,7 @@ strict_option = click.option(
 def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:
     """Yield a description of each overloaded row.
 
-    Parameters
-    ----------
-    *names : str
-        Keys of values that identify a row; some may be absent.
+    ``names`` are keys of values that identify a row; some may be absent.
     """
     for row in rows:
         rate = overload_rate(row)

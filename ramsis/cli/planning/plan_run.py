@@ -224,14 +224,8 @@ class PlanRun:
     ) -> tuple[dict[str, Any], dict[str, Any], str]:
         """Add workers to those of a search, from ``fewest`` on, until other seeds confirm them.
 
-        Returns
-        -------
-        answer : dict
-            The row of the search with these workers and their figures.
-        played : dict
-            The simulation with other seeds.
-        policies : str
-            The folder of policies.
+        Return the row of the search with these workers and their figures, the simulation with
+        other seeds, and the folder of policies.
         """
         first = workers = max(row["workers"], fewest)
         while True:
@@ -295,12 +289,8 @@ class PlanRun:
     ) -> list[dict[str, Any]]:
         """Return a command's rows, taken from an earlier run of the same command if there is one.
 
-        Parameters
-        ----------
-        rows_at : int
-            As for :meth:`_step`.
-        output : str
-            What the command writes besides; without it the command is run again.
+        For ``rows_at`` see :meth:`_step`; ``output`` is what the command writes besides, without
+        which it is run again.
         """
         file = self.folder / f"{name}.json"
         kept = read_json(file) if file.exists() else {}

@@ -152,10 +152,7 @@ class AnsweredSamples:
     def added_to(self, profile: ProfileSet) -> ProfileSet:
         """Return the profile with confidences estimated from the samples.
 
-        Raises
-        ------
-        InputFileError
-            The samples contradict the profile, or are too few.
+        Samples that contradict the profile, or are too few, are an InputFileError.
         """
         with placed(lambda field: f"{self.path}: {field}"):
             return profile.with_confidences(self.samples, groups=self.groups,
@@ -165,19 +162,10 @@ class AnsweredSamples:
 def read_samples(
     path: str | os.PathLike[str], models: Collection[str] | None = None
 ) -> AnsweredSamples:
-    """Return the samples of a CSV file that every model answered.
+    """Return the samples of a CSV file, of at most 200 MB, that every model answered.
 
-    Parameters
-    ----------
-    path : path
-        A file of at most 200 MB.
-    models : collection of str, optional
-        Models to read; rows of others are left out.
-
-    Raises
-    ------
-    InputFileError
-        When a cell does not fit, a row appears twice, or a model lacks a sample.
+    Rows of other models than ``models``, by default all, are left out. A cell that does not fit, a
+    row that appears twice, and a model that lacks a sample are an InputFileError.
     """
     table = open_rows(Path(path), _MAX_BYTES)
     table.require(_COLUMNS, ("group",))

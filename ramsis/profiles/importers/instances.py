@@ -87,10 +87,7 @@ class InstanceRow:
 def read_instance_profile(path: str | os.PathLike[str]) -> tuple[InstanceRow, ...]:
     """Return the rows of a profile of instances.
 
-    Parameters
-    ----------
-    path : path
-        A CSV file, or a folder of ParvaGPU's files, one for each model.
+    It is a CSV file, or a folder of ParvaGPU's files, one for each model.
     """
     path = Path(path)
     if path.is_dir():
@@ -165,10 +162,8 @@ def recognises(columns: Collection[str]) -> bool:
 def read(path: Path, given: Given) -> dict[str, MeasuredModel]:
     """Return the models measured on the instance of ``given``, in the order of the file.
 
-    Raises
-    ------
-    InputFileError
-        The file cannot be read, or has nothing of this instance and number of processes.
+    A file that cannot be read, or has nothing of this instance and number of processes, is an
+    InputFileError.
     """
     rows = read_instance_profile(path)
     processes = given.processes or 1

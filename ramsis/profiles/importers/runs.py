@@ -213,12 +213,7 @@ def gather(
 ) -> dict[str, MeasuredModel]:
     """Gather the models of some files of one tool.
 
-    Parameters
-    ----------
-    read : callable
-        Returns the runs in a file.
-    tool : str
-        Name of the tool, for messages.
+    ``read`` returns the runs in a file; ``tool`` is the name of the tool, for messages.
     """
     _refuse_unused(given, [name for name, _ in files])
     models: dict[str, MeasuredModel] = {}
@@ -354,13 +349,7 @@ def in_flight_refused(where: str, rate_per_s: float, latency_ms: float) -> None:
 
 
 def overlap_refused(where: str, start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
-    """Refuse requests that overlap.
-
-    Parameters
-    ----------
-    start, end : ndarray, shape (n,)
-        When each request began and ended, in one unit.
-    """
+    """Refuse requests that overlap, by when each began and ended, in one unit."""
     order = np.argsort(start, kind="stable")
     ends = np.maximum.accumulate(end[order])
     share = float(np.mean(start[order][1:] < ends[:-1])) if len(start) > 1 else 0.0

@@ -88,10 +88,7 @@ def spells_of(
 ) -> dict[str, Any] | None:
     """Compute the statistics of slow spells for a profile's ``measurement``; None if too few runs.
 
-    Parameters
-    ----------
-    keys : sequence of (str, int)
-        Model and batch size of each run, in the order of time.
+    ``keys`` are model and batch size of each run, in the order of time.
     """
     if len(keys) < _FEWEST:
         return None

@@ -48,10 +48,8 @@ class LabelledSamples:
     def read(cls, path: str | os.PathLike[str]) -> LabelledSamples:
         """Read a file of labelled samples.
 
-        Raises
-        ------
-        InputFileError
-            The file cannot be read, or its arrays are not of the same samples.
+        A file that cannot be read, or whose arrays are not of the same samples, is an
+        InputFileError.
         """
         arrays = read_arrays(path)
         where = os.fspath(path)
@@ -78,20 +76,9 @@ class LabelledSamples:
     ) -> tuple[BoolArray, FloatArray]:
         """Return whether a model is right on each sample, and how sure it is.
 
-        Parameters
-        ----------
-        name : str
-            The model's name, for messages.
-        model : LoadedModel
-        confidence : str
-            :data:`MAX`, :data:`MARGIN`, or the name of an output.
-
-        Raises
-        ------
-        InputFileError
-            The samples do not fit the model.
-        InvalidValueError
-            The model's outputs contain no answer, or not this confidence.
+        ``name`` is the model's, for messages; ``confidence`` is :data:`MAX`, :data:`MARGIN`, or
+        the name of an output. Samples that do not fit the model are an InputFileError; outputs
+        without an answer, or without this confidence, an InvalidValueError.
         """
         inputs = self._inputs(name, model)
         size = len(self.labels)

@@ -39,19 +39,9 @@ def partial_path(out: str | os.PathLike[str]) -> Path:
 class KeptRuns:
     """Runs of interleaved models, with the file that stores them.
 
-    Parameters
-    ----------
-    out : path, optional
-        The profile file that is to be written; without one nothing is kept.
-    hardware, measurement : mapping
-        Hardware and measurement settings of the new profile set.
-    models : mapping of str to str
-        Name of each model in the profile → its name in the back end.
-
-    Attributes
-    ----------
-    runs : RunsInTime
-        Runs so far; new runs are appended.
+    ``out`` is the profile file that is to be written; without one nothing is kept. ``hardware``
+    and ``measurement`` are those of the new profile set, and ``models`` has the name of each model
+    in the profile → its name in the back end. New runs are appended to ``runs``.
     """
 
     def __init__(
@@ -67,10 +57,7 @@ class KeptRuns:
     def go_on(self, changed: Callable[[str], object] = lambda model: None) -> None:
         """Load the runs of an interrupted measurement, if there is one.
 
-        Parameters
-        ----------
-        changed : callable
-            Called with each model whose runs are left out, as its file has changed.
+        ``changed`` is called with each model whose runs are left out, as its file has changed.
         """
         if self._path is None or not self._path.exists():
             return

@@ -107,16 +107,11 @@ class StopRule:
         return math.ceil(self.min_samples / _TURNS)
 
     def supporting(self, max_violation: float) -> StopRule:
-        """Return the rule with enough samples to support a budget of violations.
+        """Return the rule with enough samples to support a budget of violations, in (0, 1].
 
         If no sample of n is late, the upper end of the violation rate's 95 % interval is Jeffreys'
         limit for n runs without an event, times a factor: the number of requests that a slow batch
         makes late, including those in the queue, per request in the batch. It is assumed to be 4.
-
-        Parameters
-        ----------
-        max_violation : float
-            The budget, in (0, 1].
         """
         from scipy.special import gammaincinv  # here, so that servers start without scipy
 
@@ -158,20 +153,10 @@ def sample_batches(
     quantiles: int = 128,
     finished: Callable[[int], object] = lambda batch: None,
 ) -> Sampled:
-    """Measure a loaded model.
+    """Measure a loaded model at batch sizes, ascending, until a rule finishes each.
 
-    Parameters
-    ----------
-    model : Runnable
-        The loaded model.
-    batches : sequence of int
-        Batch sizes, ascending.
-    rule : StopRule
-        When a batch size is finished.
-    quantiles : int
-        Size of the quantile sketches.
-    finished : callable
-        Called with each batch size when it is finished.
+    ``quantiles`` is the size of the quantile sketches; ``finished`` is called with each batch size
+    when it is finished.
     """
     chosen, note = _probe(model, batches, rule)
     samples: dict[int, list[float]] = {batch: [] for batch in chosen}
@@ -213,25 +198,12 @@ def sample_interleaved(
 ) -> Iterator[tuple[str, Sampled, RunsInTime]]:
     """Measure loaded models interleaved in random order; yield each when it is finished.
 
-    Parameters
-    ----------
-    models : mapping of str to Runnable
-        Models by name.
-    batches, rule, quantiles
-        As of :func:`sample_batches`.
-    finished : callable
-        Called with model and batch size when these are finished.
-    rng : Generator, optional
-        Draws the order of the runs.
-    runs : RunsInTime, optional
-        Runs of an interrupted measurement, which is resumed; new runs are appended.
-    after_round : callable
-        Called after each round, in which every unfinished batch size is run once.
+    For ``batches``, ``rule`` and ``quantiles`` see :func:`sample_batches`. ``finished`` is called
+    with model and batch size when these are finished, and ``after_round`` after each round, in
+    which every unfinished batch size is run once. ``rng`` draws the order of the runs. ``runs``
+    are those of an interrupted measurement, which is resumed; new ones are appended.
 
-    Yields
-    ------
-    name, sampled, trace
-        Name of the finished model, its latencies, and the runs of all models so far.
+    Yields the name of the finished model, its latencies, and the runs of all models so far.
     """
     rng, trace = rng or np.random.default_rng(), RunsInTime() if runs is None else runs
     notes: dict[str, str | None] = {}
@@ -351,20 +323,10 @@ def ranks(n: int, level: float) -> tuple[int, int] | None:
 def relative_error(samples: ArrayLike, level: float, turn: int = 1) -> float | None:
     """Return the relative error of a quantile of samples, with confidence :data:`CONFIDENCE`.
 
-    Parameters
-    ----------
-    samples : array_like, shape (n,)
-        Values > 0 in the order in which they were taken.
-    level : float
-        Level of the quantile, in (0, 1).
-    turn : int
-        Number of consecutive samples of a turn.
-
-    Returns
-    -------
-    float or None
-        The distance from the estimate to the farther end of its confidence interval, as a
-        fraction of the estimate; None when the samples are too few.
+    It is the distance from the estimate to the farther end of its confidence interval, as a
+    fraction of the estimate; None when the samples are too few. ``samples``, shape (n,), are
+    values > 0 in the order in which they were taken, ``turn`` consecutive ones being of a turn;
+    ``level`` is that of the quantile, in (0, 1).
     """
     values = np.asarray(samples, dtype=float)
     rank = ranks(len(values), level)

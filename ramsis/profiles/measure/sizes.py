@@ -81,13 +81,8 @@ class MixedBatches:
 def mixed_batches(model: LoadedModel, sizes: Sequence[int], count: int) -> MixedBatches | None:
     """Time batches with members of the smallest and the largest size; None if impossible.
 
-    Parameters
-    ----------
-    model : LoadedModel
-    sizes : sequence of int
-        Measured sizes, rising.
-    count : int
-        Largest count that was measured at the largest size.
+    ``sizes`` are the measured ones, rising; ``count`` the largest that was measured at the largest
+    size.
     """
     count = min(count, _MOST_MIXED) // 2 * 2
     if count < 2 or model.prepare_sizes is None:
@@ -111,12 +106,7 @@ def sized_times(
 ) -> tuple[SizedTimes | None, tuple[BatchProfile, ...], str | None]:
     """Return times by count and size, the batches of the largest size, and what is missing.
 
-    Parameters
-    ----------
-    unit : str
-    law : {"padded", "packed"}
-    sampled : mapping of int to Sampled
-        Samples of each size.
+    ``sampled`` are the samples of each size.
     """
     by_size = {size: {batch.batch: batch for batch in measured.batches}
                for size, measured in sorted(sampled.items()) if measured.batches}

@@ -168,22 +168,10 @@ def checked_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of a document, with the values that a section needs checked.
 
-    Parameters
-    ----------
-    where : str
-        Name of the file, for messages.
-    numbers, texts : sequences of str
-        Keys that each row must have.
-    columns, optional : sequences of Column and of str
-        Columns and further keys of numbers that may be missing or null.
-    mappings : sequence of str
-        Keys of mappings of names to numbers, which may be missing.
-
-    Returns
-    -------
-    list of dict
-        The rows; optional numbers that are missing are None, and mappings empty. Size classes
-        (``by_class``) are checked where there are some.
+    Messages call the file ``where``. ``numbers`` and ``texts`` are keys that each row must have;
+    ``columns`` and ``optional`` have those of numbers that may be missing or null, which are then
+    None; and ``mappings`` those of mappings of names to numbers, which are then empty. Size
+    classes (``by_class``) are checked where there are some.
     """
     optional = [*(column.key for column in columns if column.form and column.key not in numbers),
                 *optional]

@@ -48,14 +48,9 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def sweep_section(folder: Path, name: str) -> Section:
-    """Return the section on the cells of a sweep.
+    """Return the section on the cells of a sweep, whose tables are in ``folder``.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the tables.
-    name : str
-        Name of the sweep: its folder, or a URL.
+    Its ``name`` is that of its folder, or a URL.
     """
     rows = _table(folder / RESULTS_NAME)
     failures = _failures(folder, "profile")

@@ -30,22 +30,11 @@ def manifests(
 ) -> list[dict[str, Any]]:
     """Return the manifests: Deployment, two Services, PrometheusRule, and with scaling KEDA's.
 
-    Parameters
-    ----------
-    policies, variants
-        Files whose base names are those on the volume; with scaling, ``policies`` is the folder of
-        `ramsis scale`.
-    claim : str
-        PersistentVolumeClaim of the volume that holds both.
-    workers : int
-        Workers of a pod; it requests a core for each and one for the front end.
-    code : sequence of str
-        Functions of the variants file that may be imported, as MODULE:FUNCTION.
-
-    Raises
-    ------
-    InvalidValueError
-        A name that Kubernetes refuses, or a time to drain beyond a day.
+    The base names of ``policies`` and ``variants`` are those on the volume of the
+    PersistentVolumeClaim ``claim``; with ``scaling``, ``policies`` is the folder of `ramsis
+    scale`. A pod requests a core for each of its ``workers`` and one for the front end. ``code``
+    are functions of the variants file that may be imported, as MODULE:FUNCTION. A name that
+    Kubernetes refuses, or a time to drain beyond a day, is an InvalidValueError.
     """
     if not _LABEL.fullmatch(name) or len(name) > _LONGEST:
         raise InvalidValueError(

@@ -24,18 +24,10 @@ def configuration(
 ) -> dict[str, Any]:
     """Return the configuration that ``serve run`` reads.
 
-    Parameters
-    ----------
-    where : Path
-        Path of the policies, or of the scaling policy.
-    levels : sequence of pairs
-        Increasing loads, and the sufficient number of workers; empty for a fixed number.
-    startup_s : float
-        Start-up time of a replica.
-    overhead_ms : float
-        Time that the dispatcher subtracts from every slack.
-    scaling : ScalingTable, optional
-        Table of the scaling policy.
+    ``where`` is the path of the policies, or of the scaling policy, whose table is ``scaling``.
+    ``levels`` are increasing loads, each with the workers that suffice; without any their number
+    is fixed. A replica starts in ``startup_s``, and the dispatcher subtracts ``overhead_ms`` from
+    every slack.
     """
     workers = sum(policies.worker_types.values())
     replicas: dict[str, Any] = {"num_replicas": workers}

@@ -55,12 +55,8 @@ def configuration(
 ) -> str:
     """Generate the ``config.pbtxt`` of the model.
 
-    Parameters
-    ----------
-    inputs, outputs : sequence of TensorSpec
-        Tensors of all variants. Further outputs describe an answer.
-    overhead_ms : float, optional
-        Time that the dispatcher subtracts from every slack; measured by default.
+    ``inputs`` and ``outputs`` are the tensors of all variants; further outputs describe an answer.
+    The dispatcher subtracts ``overhead_ms`` from every slack, measured by default.
     """
     where = str(variants.path)
     if not _NAME.fullmatch(variants.name):
@@ -151,22 +147,12 @@ def _is_ours(target: Path) -> bool:
 
 
 def batching_source(tables: SizedTables, size: str, limit_ms: float | None = None) -> str:
-    """Generate the library's source in C.
+    """Generate the library's source in C, by the tables of a policy with one model.
 
-    Parameters
-    ----------
-    tables : SizedTables
-        Tables of a policy with one model.
-    size : str
-        ``INPUT:AXIS``, the length of an input along an axis, 0 being the batch's, or
-        ``parameters.NAME``.
-    limit_ms : float, optional
-        Longest service time of a batch, by default the share :data:`LIMIT` of the SLO.
-
-    Raises
-    ------
-    InvalidValueError
-        Several models, an invalid source of the size, or an invalid limit.
+    ``size`` is ``INPUT:AXIS``, the length of an input along an axis, 0 being the batch's, or
+    ``parameters.NAME``; ``limit_ms`` the longest service time of a batch, by default the share
+    :data:`LIMIT` of the SLO. Several models, another source of the size, or an invalid limit are
+    an InvalidValueError.
     """
     if len(tables.models) > 1:
         raise InvalidValueError("Triton batches for one model at a time", where="--batching",
@@ -194,10 +180,7 @@ def write_batching(
 ) -> Path | None:
     """Write source, compiled library and lines for ``config.pbtxt`` to a folder.
 
-    Returns
-    -------
-    Path or None
-        The library; None without a C compiler.
+    Return the library; None without a C compiler.
     """
     source = batching_source(tables, size, limit_ms)
     make_folder(folder)

@@ -44,12 +44,8 @@ OnResponse = Callable[[Response], object]  # called once, with the answer or the
 class ConnectionPool:
     """Pool of connections to a server, as many as there are unanswered requests.
 
-    Parameters
-    ----------
-    url
-        Any ``http`` or ``https`` URL of the server.
-    timeout_s
-        Time after which an unanswered request fails.
+    ``url`` is any ``http`` or ``https`` URL of the server. A request without an answer fails after
+    ``timeout_s``.
     """
 
     def __init__(self, url: str, timeout_s: float) -> None:

@@ -138,12 +138,7 @@ def profile_of(
 ) -> ProfileSet:
     """Return the profile of the measured samples.
 
-    Parameters
-    ----------
-    accuracy
-        Accuracy of each variant.
-    overhead_ms
-        Result of :func:`measure_overhead`.
+    ``accuracy`` is that of each variant, ``overhead_ms`` the result of :func:`measure_overhead`.
     """
     models = tuple(
         ModelProfile(variant.name, accuracy[variant.name], tuple(

@@ -105,16 +105,10 @@ def rescaled(profile: ProfileSet, ratio: Mapping[str, float]) -> ProfileSet:
 
 
 class Replanning:
-    """Automatic replanning for a server, after drifts of load or service times.
+    """Automatic replanning for a started server, after drifts of load or service times.
 
-    Parameters
-    ----------
-    server
-        Started server.
-    folder
-        Folder of its policies.
-    options
-        Options of ``ramsis generate`` that made them, without ``--load`` and ``--out``.
+    ``folder`` has its policies, and ``options`` are those of ``ramsis generate`` that made them,
+    without ``--load`` and ``--out``.
     """
 
     def __init__(self, server: Server, folder: str, options: Sequence[str]) -> None:
@@ -219,12 +213,7 @@ def _state(path: Path) -> tuple[int, ...] | None:
 async def watch_policies(server: Server, path: str) -> None:
     """Serve by each new policy set that is written to a path, until cancelled.
 
-    Parameters
-    ----------
-    server
-        Server with the policies that are at the path now.
-    path
-        Folder with a manifest, or policy file.
+    The path is a folder with a manifest, or a policy file, and the server has what is there now.
     """
     file = Path(path) / MANIFEST_NAME if Path(path).is_dir() else Path(path)
     before = _state(file)

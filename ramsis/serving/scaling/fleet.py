@@ -23,12 +23,7 @@ from ramsis.serving.policies import check_served, largest_batch, read_policies, 
 class FleetPolicies:
     """Scaling table with the policies for each number of active workers.
 
-    Parameters
-    ----------
-    table
-        Table of the number of wanted workers.
-    sets
-        Policies by number of active workers, from 1 to the table's largest number.
+    ``sets`` are by that number, from 1 to the largest that the table wants.
     """
 
     def __init__(self, table: ScalingTable, sets: dict[int, PolicySet[Policy]]) -> None:
@@ -69,14 +64,9 @@ def scaling_file(path: str | os.PathLike[str]) -> Path | None:
 
 
 def read_fleet(path: str | os.PathLike[str], most: int | None = None) -> FleetPolicies:
-    """Read a scaling policy with its policies.
+    """Read a scaling policy with its policies, whose folders are beside the file.
 
-    Parameters
-    ----------
-    path
-        Path of the file; the policies' folders are beside it.
-    most
-        Upper limit on the number of workers; by default the table's.
+    ``most`` is an upper limit on the number of workers; by default the table's.
     """
     document = read_json(path)
     table = ScalingTable.from_document(document, str(path))

@@ -77,10 +77,7 @@ class _Follower:
 class OwnWorkers(_Follower):
     """Autoscaler that starts and stops a server's worker processes.
 
-    Parameters
-    ----------
-    server
-        Server that starts with the least number of workers, and can have the largest.
+    The server starts with the least number of workers, and can have the largest.
     """
 
     def __init__(self, server: Server, table: ScalingTable) -> None:
@@ -137,13 +134,9 @@ class OwnWorkers(_Follower):
 class Advice(_Follower):
     """Autoscaler that only reports the wanted number of workers, for an external one.
 
-    Parameters
-    ----------
-    server
-        Server with a fixed number of workers.
-    peers
-        Host name that resolves to all servers of the group, each with as many workers and an
-        equal share of the queries; None for a single server.
+    The server has a fixed number of workers. ``peers`` is a host name that resolves to all servers
+    of the group, each with as many workers and an equal share of the queries; None for a single
+    server.
     """
 
     def __init__(self, server: Server, table: ScalingTable, peers: str | None = None) -> None:

@@ -143,14 +143,9 @@ def _exactly(channel: socket.socket, count: int) -> bytes:
 
 
 class Block:
-    """Block of shared memory, as an open file.
+    """Block of shared memory of ``size`` bytes, >= 1, as an open file.
 
-    Parameters
-    ----------
-    size
-        Size in bytes, >= 1.
-    file
-        Open file of a block created by another process.
+    ``file`` is the open file of a block that another process created.
     """
 
     def __init__(self, size: int, file: int | None = None) -> None:
@@ -202,14 +197,9 @@ def arrays_in(
 
 
 class Slots:
-    """Slots for the inputs of queries; the last freed slot is reused first.
+    """Slots for the inputs of ``count`` queries, >= 1; the last freed slot is reused first.
 
-    Parameters
-    ----------
-    specs
-        Input tensors.
-    count
-        Number of slots, >= 1.
+    ``specs`` are the input tensors.
     """
 
     def __init__(self, specs: Sequence[TensorSpec], count: int) -> None:
@@ -226,11 +216,8 @@ class Slots:
     def put(self, inputs: Sequence[NDArray[np.generic]]) -> list[int]:
         """Copy the inputs of n queries to free slots, and return these; enough must be free.
 
-        Parameters
-        ----------
-        inputs
-            An array of shape (n, …) for each input tensor, n >= 1; shorter dimensions are padded
-            with zeros.
+        ``inputs`` has an array of shape (n, …) for each input tensor, n >= 1; shorter dimensions
+        are padded with zeros.
         """
         count = len(inputs[0])
         taken = self._free[-count:]

@@ -100,10 +100,7 @@ class Pool(Protocol):
 class WorkerPool:
     """Pool of worker processes on this machine; call its methods in the event loop's thread.
 
-    Parameters
-    ----------
-    launch
-        Starts a process; parameters and errors are those of :class:`WorkerProcess`.
+    ``launch`` starts a process, with the parameters and errors of :class:`WorkerProcess`.
     """
 
     def __init__(

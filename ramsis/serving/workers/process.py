@@ -62,14 +62,8 @@ class Process(Protocol):
 class WorkerProcess:
     """Process that runs :mod:`ramsis.serving.workers.worker`.
 
-    Parameters
-    ----------
-    config
-        First message to the process.
-    heard
-        Called with each received message.
-    ended
-        Called once with the cause, when the process has exited and all messages are read.
+    ``config`` is the first message to it. ``heard`` is called with each received message, and
+    ``ended`` once with the cause, when the process has exited and all messages are read.
     """
 
     def __init__(

@@ -57,14 +57,9 @@ Arrays = Mapping[str, NDArray[Any]]
 class Runner:
     """Runner of a worker's loaded variants.
 
-    Parameters
-    ----------
-    variants
-        Name, back end, model and options of each, as JSON-serialisable values.
-    inputs
-        Input tensors in the variants file; empty if not stated.
-    max_size
-        Largest size of a request.
+    ``variants`` are name, back end, model and options of each, as JSON-serialisable values;
+    ``inputs`` the input tensors in the variants file, empty if not stated; ``max_size`` the
+    largest size of a request.
     """
 
     def __init__(

@@ -51,10 +51,7 @@ class Grid:
 def read_grid(path: Path, known: Callable[[str], bool]) -> Grid:
     """Read the table in a file, delimited text or JSON.
 
-    Parameters
-    ----------
-    known : callable
-        Whether a text names a column, by which the header is found.
+    ``known`` says whether a text names a column, by which the header is found.
     """
     text = read_text(path)
     if looks_like_json(text):

@@ -211,16 +211,10 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 class DecimalMark:
-    """Decimal mark of a table, comma or point, derived from all of its numbers.
+    """Decimal mark of a table, comma or point, derived from all ``texts`` of its numbers.
 
-    Parameters
-    ----------
-    texts : iterable of str
-        Cells of numbers.
-    separator : str
-        Separator of cells. It decides about numbers such as ``6,270`` if all numbers with commas
-        have this form: with a semicolon as the separator, the comma is the decimal mark;
-        otherwise it groups thousands.
+    The ``separator`` of cells decides about numbers such as ``6,270`` if all numbers with commas
+    have this form: with a semicolon, the comma is the decimal mark; otherwise it groups thousands.
     """
 
     def __init__(self, texts: Iterable[str], separator: str) -> None:

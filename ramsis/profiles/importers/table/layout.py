@@ -27,13 +27,7 @@ class Layout:
 
 
 def layout_of(path: Path, grid: Grid, columns: Mapping[str, str]) -> Layout:
-    """Recognise the columns of a table.
-
-    Parameters
-    ----------
-    columns : mapping of str to str
-        Column by field, as the user names it.
-    """
+    """Recognise the columns of a table; ``columns`` are those by field that the user names."""
     headings = _without_one_size(path, grid, _headings(path, grid, columns), columns)
     sizes = [heading for heading in headings if heading.batch is not None]
     by_size = len(sizes) > 1 and not any(heading.field == "batch" for heading in headings)

@@ -238,13 +238,9 @@ def fit_law(
 ) -> LawFit:
     """Fit the times of batches by both laws, and choose the better one.
 
-    Parameters
-    ----------
-    count, longest, total, time_ms : array_like, shape (n,)
-        Number of members, longest and total size, and time of each batch.
-    law : {"padded", "packed"}, optional
-        The law; by default the one with the smaller error, and padded if the errors are similar,
-        as it never underestimates times.
+    The arrays, shape (n,), have the number of members, the longest and the total size, and the
+    time of each batch. Without ``law`` it is the one with the smaller error, and padded if the
+    errors are similar, as it never underestimates times.
     """
     counts, times = np.asarray(count, float), np.asarray(time_ms, float)
     fits = {}

@@ -64,13 +64,9 @@ _TYPES = {"text": "const char *const", "whole": "const int64_t", "long": "const 
 
 
 def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
-    """Generate the C header of a policy set.
+    """Generate the C header of a policy set, with names that begin with ``prefix``.
 
-    Parameters
-    ----------
-    prefix : str, optional
-        Beginning of the names in the header; headers of different prefixes can be included
-        together.
+    Headers of different prefixes can be included together.
     """
     check_identifier(prefix, "prefix", _KEYWORDS)
     flat = flatten(policies)
@@ -82,12 +78,8 @@ def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
 def sized_header(policies: Sequence[tuple[float, SizedTables]], prefix: str = "ramsis") -> str:
     """Generate the C header of policies for requests with a size.
 
-    Parameters
-    ----------
-    policies : sequence of tuple
-        Load and tables of each policy, by increasing load.
-    prefix : str, optional
-        Prefix of all names; see :func:`c_header`.
+    ``policies`` are load and tables of each policy, by increasing load; for ``prefix`` see
+    :func:`c_header`.
     """
     check_identifier(prefix, "prefix", _KEYWORDS)
     lines = [f"#define {prefix.upper()}_SIZED_POLICIES {len(policies)}",
