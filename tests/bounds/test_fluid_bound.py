@@ -15,7 +15,7 @@ from ramsis.bounds import FluidBound, certified_gap, fluid_bound, realised_bound
 from ramsis.cluster import ServiceTimes, SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import LatencyTable
-from ramsis.synthesis import generate_policy
+from ramsis.synthesis.generate import modelled_policy
 from tests.reference.fluid import best_mix, clairvoyant, gathered
 from tests.synthesis import samples
 
@@ -141,7 +141,7 @@ def test_no_worker_policy_beats_it(profile, workers, demand):
     chosen = samples.settings(slo_ms=120.0, workers=workers, grid="fixed:12", max_queue=5)
     table = profile.latency_table("p95", 5)
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
-    promise = generate_policy(profile, load_qps, chosen).expectations
+    promise = modelled_policy(profile, load_qps, chosen).expectations
     limit = fluid_bound(table, slo_ms=120.0, workers=workers, load_qps=load_qps, max_batch=5)
     assert promise.upper_bound == pytest.approx(limit.effective_accuracy, abs=1e-7)
     assert promise.effective_accuracy <= limit.effective_accuracy + 1e-7
