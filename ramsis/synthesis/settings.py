@@ -123,8 +123,8 @@ class SynthesisSettings:
     headroom: float | None = setting(
         None, "Plan for service times longer by this share.\n0: as profiled.",
         defaults={_PER_DECISION: 0.0},
-        default_text="0.1, 0.05 or 0, the largest within the capacity that gives up at most 0.003 "
-        "of effective accuracy; 0 with per-decision",
+        default_text="0.1, 0.05 or 0, the largest within the capacity that costs up to 0.003 of "
+        "effective accuracy; 0 per decision",
         rule=BELOW_ONE._replace(wrong="not a share of the service time"), metavar="X")
     confidence: float = setting(
         CONFIDENCE, "Confidence of the intervals for finite samples; a budget of violations is "
