@@ -84,7 +84,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory):
     """The folder of the built pages."""
     for package in ("sphinx", "myst_parser", "furo", "latex2mathml", "sphinx_copybutton"):
         pytest.importorskip(package)
@@ -103,7 +103,7 @@ def text_of(page: Path) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", "", page.read_text())).split())
 
 
-def test_the_search_gives_the_right_page_first(built: Path) -> None:
+def test_the_search_gives_the_right_page_first(built):
     node = shutil.which("node")
     if node is None:
         pytest.skip("the search is a script: no node here")
@@ -113,7 +113,7 @@ def test_the_search_gives_the_right_page_first(built: Path) -> None:
     assert found == {query: page for query, (page, _) in WORDS.items()}
 
 
-def test_tables_that_the_build_makes_are_on_their_pages(built: Path) -> None:
+def test_tables_that_the_build_makes_are_on_their_pages(built):
     for page, words in {
         "architecture": "Bounds for every scheduler", "cluster": "Most batches that a worker runs",
         "evaluation/coverage": "Whole, without remarks", "gallery": "Worker-seconds against",
@@ -123,12 +123,12 @@ def test_tables_that_the_build_makes_are_on_their_pages(built: Path) -> None:
         assert words in text_of(built / f"{page}.html"), page
 
 
-def test_what_is_found_is_answered_there(built: Path) -> None:
+def test_what_is_found_is_answered_there(built):
     for query, (page, words) in WORDS.items():
         assert words in text_of(built / f"{page}.html"), query
 
 
-def test_each_command_has_its_options_below_it(built: Path) -> None:
+def test_each_command_has_its_options_below_it(built):
     sections = {}
     for section in (built / "cli.html").read_text().split("<h2>")[1:]:
         heading = html.unescape(re.sub(r"<[^>]+>", "", section.partition("<a ")[0]))
@@ -141,7 +141,7 @@ def test_each_command_has_its_options_below_it(built: Path) -> None:
                          and not one.hidden for name in one.opts if name.startswith("--")}, path
 
 
-def test_every_public_name_is_in_the_inventory_and_leads_somewhere(built: Path) -> None:
+def test_every_public_name_is_in_the_inventory_and_leads_somewhere(built):
     from sphinx.util.inventory import InventoryFile
 
     inventory = InventoryFile.loads((built / "objects.inv").read_bytes(), uri="").data
@@ -157,7 +157,7 @@ def test_every_public_name_is_in_the_inventory_and_leads_somewhere(built: Path) 
             assert f'#{anchor}"' in page, name  # the page lists it with a link
 
 
-def test_the_pages_need_no_network_and_no_formula_is_raw(built: Path) -> None:
+def test_the_pages_need_no_network_and_no_formula_is_raw(built):
     pages = list(built.rglob("*.html"))
     assert len(pages) > 40
     for page in pages:

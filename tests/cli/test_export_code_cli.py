@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import Run, refused, runner
+from tests.cli.command import refused, runner
 from tests.codegen.programs import go, needs
 from tests.policy.samples import document
 from tests.reference import sized_lookup
@@ -23,18 +23,16 @@ NAMES = {"c": "--prefix", "go": "--package"}
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
+def run(capsys):
     return runner(capsys)
 
 
 @pytest.fixture(params=NAMES)
-def language(request: pytest.FixtureRequest) -> str:
+def language(request):
     return str(request.param)
 
 
-def test_a_folder_and_a_file_are_written_the_same_each_time(
-    run: Run, tmp_path: Path, language: str
-) -> None:
+def test_a_folder_and_a_file_are_written_the_same_each_time(run, tmp_path, language):
     out, again = tmp_path / "one", tmp_path / "two"
     ran = run("export", language, EXAMPLE, "--out", out)
     assert (ran.code, ran.out) == (0, f"{out}: 3 levels, 3 policies, 8 models\n")
@@ -52,9 +50,7 @@ def sized_document() -> dict[str, Any]:
             "violation_rate": 0.1, "effective_accuracy": 0.8, "by_class": [{}]}}
 
 
-def test_policies_for_requests_with_a_size_are_written(
-    run: Run, tmp_path: Path, language: str
-) -> None:
+def test_policies_for_requests_with_a_size_are_written(run, tmp_path, language):
     (tmp_path / "policy.json").write_text(json.dumps(sized_document()))
     out = tmp_path / "sized"
     ran = run("export", language, tmp_path / "policy.json", "--out", out, NAMES[language], "sizes")
@@ -62,7 +58,7 @@ def test_policies_for_requests_with_a_size_are_written(
     assert {"c": "sizes_next_batch(", "go": "package sizes"}[language] in out.read_text()
 
 
-def test_an_axis_that_is_not_known_is_named(run: Run, tmp_path: Path, language: str) -> None:
+def test_an_axis_that_is_not_known_is_named(run, tmp_path, language):
     wrong = document()
     wrong["table"]["axes"]["tokens"] = [0, 1]
     (tmp_path / "policy.json").write_text(json.dumps(wrong))
@@ -71,9 +67,7 @@ def test_an_axis_that_is_not_known_is_named(run: Run, tmp_path: Path, language: 
     assert not (tmp_path / "x").exists()
 
 
-def test_what_cannot_be_read_or_written_is_refused(
-    run: Run, tmp_path: Path, language: str
-) -> None:
+def test_what_cannot_be_read_or_written_is_refused(run, tmp_path, language):
     refused(run("export", language, tmp_path / "none", "--out", tmp_path / "x"), 3, "none")
     (tmp_path / "file").write_text("")
     refused(run("export", language, EXAMPLE, "--out", tmp_path / "file" / "x"), 2, "x")
@@ -83,7 +77,7 @@ def test_what_cannot_be_read_or_written_is_refused(
     refused(run("export", language, folder, "--out", tmp_path / "x"), 3, "has changed since")
 
 
-def test_a_name_that_is_none_is_refused(run: Run, tmp_path: Path, language: str) -> None:
+def test_a_name_that_is_none_is_refused(run, tmp_path, language):
     option = NAMES[language]
     for name in ("", "a-b", "9", "A", "if", "int\n"):
         ran = run("export", language, EXAMPLE, "--out", tmp_path / "x", option, name)
@@ -91,9 +85,7 @@ def test_a_name_that_is_none_is_refused(run: Run, tmp_path: Path, language: str)
 
 
 @pytest.mark.slow
-def test_the_example_in_go_prints_what_its_page_shows(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_example_in_go_prints_what_its_page_shows(run, tmp_path, monkeypatch):
     needs("go")
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "serving" / "code.md").read_text()
@@ -113,9 +105,7 @@ def test_the_example_in_go_prints_what_its_page_shows(
 
 
 @pytest.mark.slow
-def test_the_station_in_cpp_prints_what_its_page_shows(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_station_in_cpp_prints_what_its_page_shows(run, tmp_path, monkeypatch):
     needs("g++")
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "howto" / "embed.md").read_text()

@@ -1,12 +1,8 @@
 """``ramsis plan`` for requests with a size: it makes the policies that it counts by."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import shlex
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +10,13 @@ import pytest
 from ramsis import profiles
 from ramsis.sized.policy import validate_sized
 from scripts.sized import CELLS
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.cli.test_plan_cli import in_this_process
 from tests.sized.short import short_search
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def asked(tmp_path, monkeypatch):
     """The command, with short simulations, in this process."""
     recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
@@ -38,9 +34,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_workers_at_a_load_are_those_that_policies_promise(
-    run: Run, asked: list[Any], tmp_path: Path
-) -> None:
+def test_workers_at_a_load_are_those_that_policies_promise(run, asked, tmp_path):
     command = [*asked, "--load", 6000, "--sizes", tmp_path / "sizes.csv", "--duration-s", 1,
                "--max-violation", 0.02, "--min-in-time-by-class", "0.6", "--json"]
     made = run(*command)
@@ -69,9 +63,7 @@ def test_workers_at_a_load_are_those_that_policies_promise(
     refused(run(*command, "--min-in-time-by-class", "0.5"), 2, "--out", "other inputs")
 
 
-def test_a_trace_with_sizes_needs_no_file_of_sizes(
-    run: Run, asked: list[Any], tmp_path: Path
-) -> None:
+def test_a_trace_with_sizes_needs_no_file_of_sizes(run, asked, tmp_path):
     made = run(*asked, "--trace", tmp_path / "trace.csv", "--max-violation", 0.02,
                "--duration-s", 0.5)
     assert made.code == 0, made.err
@@ -97,8 +89,8 @@ def test_a_trace_with_sizes_needs_no_file_of_sizes(
 
 
 def test_a_trace_as_arrivals_is_found_from_the_folder_of_the_plan(
-    run: Run, asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, asked, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     said = run(*asked, "--load", 6000, "--arrivals", "trace:trace.csv", "--sizes", "trace.csv",
                "--max-violation", 0.02, "--dry-run")
@@ -116,12 +108,12 @@ def test_a_trace_as_arrivals_is_found_from_the_folder_of_the_plan(
     (["--size-column", "words"], 3, "words"),
 ])
 def test_what_cannot_be_planned_by_size_is_refused_before_anything_is_made(
-    run: Run, asked: list[Any], tmp_path: Path, more: list[str], code: int, words: str
-) -> None:
+    run, asked, tmp_path, more, code, words
+):
     refused(run(*asked, "--load", 6000, "--sizes", tmp_path / "sizes.csv", *more), code, words)
     assert not (tmp_path / "plan").exists()
 
 
-def test_shares_by_class_need_sizes(run: Run, asked: list[Any]) -> None:
+def test_shares_by_class_need_sizes(run, asked):
     refused(run(*asked, "--load", 600, "--min-in-time-by-class", "0.5"), 2,
             "--min-in-time-by-class needs requests with a size: --sizes")

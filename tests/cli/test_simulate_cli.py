@@ -17,7 +17,7 @@ from ramsis.errors import OutputError
 from ramsis.report import figure
 from ramsis.sim import ConstantLoad, JellyfishPlus
 from ramsis.synthesis import generate_set
-from tests.cli.command import Run, refused, snapshot
+from tests.cli.command import refused, snapshot
 from tests.runs import simulate_profile
 from tests.synthesis.samples import settings, tiny_profile
 
@@ -31,14 +31,14 @@ class Draws(Poisson):
 
 
 @pytest.fixture(scope="module")
-def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def policies(tmp_path_factory):
     folder = tmp_path_factory.mktemp("set")
     generate_set(tiny_profile(), (200.0, 600.0), settings(), folder)
     return folder
 
 
 @pytest.fixture
-def base(tiny_file: Path) -> list[Any]:
+def base(tiny_file):
     return ["simulate", "--profiles", tiny_file, "--workers", 4, "--slo-ms", 100]
 
 
@@ -47,7 +47,7 @@ def rows(out: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_seeds_without_requests_count_neither_way(run: Run, base: list[Any]) -> None:
+def test_seeds_without_requests_count_neither_way(run, base):
     """At this load some of the runs have requests and some have none."""
     (row,) = rows(run(*base, "--scheduler", "greedy", "--load", 0.05, "--seeds", 10,
                       "--max-violation", 0.001, "--json").out)
@@ -57,9 +57,7 @@ def test_seeds_without_requests_count_neither_way(run: Run, base: list[Any]) -> 
     assert row["violation_rate"] == 0.0
 
 
-def test_a_burst_in_the_middle_of_the_runs_says_when_it_is_over(
-    run: Run, base: list[Any]
-) -> None:
+def test_a_burst_in_the_middle_of_the_runs_says_when_it_is_over(run, base):
     burst = [*base, "--scheduler", "greedy", "--load", 100, "--duration-s", 4, "--burst", 50]
     (row,) = rows(run(*burst, "--seeds", 2, "--json").out)
     (usual,) = rows(run(*burst[:-2], "--seeds", 2, "--json").out)
@@ -74,9 +72,7 @@ def test_a_burst_in_the_middle_of_the_runs_says_when_it_is_over(
             "--load")
 
 
-def test_policies_for_other_service_times_are_told(
-    run: Run, base: list[Any], policies: Path, tmp_path: Path
-) -> None:
+def test_policies_for_other_service_times_are_told(run, base, policies, tmp_path):
     def notes(*options: Any, batches_longer: float = 1.0) -> str:
         known = tiny_profile()
         profiles.save(replace(known, name="other", models=tuple(
@@ -94,15 +90,13 @@ def test_policies_for_other_service_times_are_told(
     assert notes("--overhead-ms", 1).startswith(told)
 
 
-def test_a_load_without_requests_is_told(run: Run, base: list[Any]) -> None:
+def test_a_load_without_requests_is_told(run, base):
     ran = run(*base, "--scheduler", "greedy", "--load", "1e-5,200", "--duration-s", 1)
     assert ran.err.splitlines() == ["note: 1e-05 QPS: no request arrived, so these rows have "
                                     "no rates; a longer --duration-s is needed"]
 
 
-def test_one_row_per_scheme_and_load_with_the_named_fields(
-    run: Run, base: list[Any], policies: Path
-) -> None:
+def test_one_row_per_scheme_and_load_with_the_named_fields(run, base, policies):
     ran = run(*base, "--policy", policies, "--scheduler", "jellyfish-plus:headroom=1.05",
               "--scheduler", "greedy", "--load", "200,600,900", "--duration-s", 2, "--seeds", 3,
               "--json")
@@ -130,7 +124,7 @@ def test_one_row_per_scheme_and_load_with_the_named_fields(
     assert found[1]["expected_accuracy"] is None
 
 
-def test_figures_are_those_of_the_python_interface(run: Run, base: list[Any]) -> None:
+def test_figures_are_those_of_the_python_interface(run, base):
     ran = run(*base, "--scheduler", "jellyfish-plus", "--load", 500, "--duration-s", 1, "--seed",
               5,
               "--seeds", 2, "--json")
@@ -140,14 +134,14 @@ def test_figures_are_those_of_the_python_interface(run: Run, base: list[Any]) ->
     assert {key: row[key] for key in result.row()} == json.loads(json.dumps(result.row()))
 
 
-def test_every_scheme_meets_the_same_arrivals(run: Run, base: list[Any]) -> None:
+def test_every_scheme_meets_the_same_arrivals(run, base):
     ran = run(*base, "--scheduler", "greedy", "--scheduler", "fixed:model=small", "--scheduler",
               "clipper:model=small", "--scheduler", "infaas:accuracy=0.7", "--load", 300,
               "--duration-s", 1, "--json")
     assert len({row["queries"] for row in rows(ran.out)}) == 1
 
 
-def test_the_table_names_schemes_and_models(run: Run, base: list[Any]) -> None:
+def test_the_table_names_schemes_and_models(run, base):
     ran = run(*base, "--scheduler", "jellyfish-plus", "--load", 300,
               "--duration-s", 1, "--wide")
     assert ran.code == 0
@@ -157,9 +151,7 @@ def test_the_table_names_schemes_and_models(run: Run, base: list[Any]) -> None:
     assert "(100%)" in line
 
 
-def test_recorded_timestamps_are_replayed_as_they_are_or_faster(
-    run: Run, base: list[Any], tmp_path: Path
-) -> None:
+def test_recorded_timestamps_are_replayed_as_they_are_or_faster(run, base, tmp_path):
     trace = tmp_path / "recorded.csv"
     times = ["2024-05-01T12:00:00.0", "2024-05-01T12:00:00.25", "2024-05-01T12:00:02.0"]
     trace.write_text("\n".join(["id,seen", *(f"{i},{t}" for i, t in enumerate(times))]))
@@ -170,9 +162,7 @@ def test_recorded_timestamps_are_replayed_as_they_are_or_faster(
     assert faster["duration_s"] == pytest.approx(0.75)
 
 
-def test_recorded_timestamps_take_no_process_and_need_a_unit(
-    run: Run, base: list[Any], tmp_path: Path
-) -> None:
+def test_recorded_timestamps_take_no_process_and_need_a_unit(run, base, tmp_path):
     trace = tmp_path / "recorded.txt"
     trace.write_text("1\n2\n3\n")
     words = [*base, "--scheduler", "greedy", "--trace", trace]
@@ -187,9 +177,7 @@ def test_recorded_timestamps_take_no_process_and_need_a_unit(
     "arrivals", ["poisson",
                  "mmpp:ratio=2,burst-ms=50,share=0.2", f"{__name__}:Draws"],
 )
-def test_constant_loads_of_several_processes(
-    run: Run, base: list[Any], arrivals: str
-) -> None:
+def test_constant_loads_of_several_processes(run, base, arrivals):
     ran = run(*base, "--scheduler", "greedy", "--load", 300, "--duration-s", 2, "--arrivals",
               arrivals, "--json")
     assert ran.code == 0, ran.err
@@ -197,7 +185,7 @@ def test_constant_loads_of_several_processes(
 
 
 @pytest.mark.parametrize("service", ["p95", "distribution"])
-def test_service_times_fixed_or_drawn(run: Run, service: str) -> None:
+def test_service_times_fixed_or_drawn(run, service):
     ran = run("simulate", "--profiles", "digits-cpu", "--workers", 4, "--slo-ms", 50,
               "--scheduler",
               "greedy", "--load", 400, "--duration-s", 1, "--service", service, "--json")
@@ -206,7 +194,7 @@ def test_service_times_fixed_or_drawn(run: Run, service: str) -> None:
     assert 0.5 < row["upper_bound"] < 1
 
 
-def test_a_trace_is_monitored_scaled_and_cut(run: Run, base: list[Any], policies: Path) -> None:
+def test_a_trace_is_monitored_scaled_and_cut(run, base, policies):
     words = [*base, "--policy", policies, "--scheduler", "jellyfish-plus", "--trace", "day",
              "--scale", 0.1, "--duration-s", 4, "--json"]
     told, forced = rows(run(*words).out), rows(run(*words, "--monitor", "off").out)
@@ -221,9 +209,7 @@ def test_a_trace_is_monitored_scaled_and_cut(run: Run, base: list[Any], policies
     assert bursty[0]["queries"] != told[0]["queries"]
 
 
-def test_schemes_told_a_wrong_load_use_and_name_the_policy_for_it(
-    run: Run, base: list[Any], policies: Path
-) -> None:
+def test_schemes_told_a_wrong_load_use_and_name_the_policy_for_it(run, base, policies):
     words = [*base, "--policy", policies, "--load", 200, "--duration-s", 2]
     wrong = run(*words, "--told", 3, "--json")
     (row,) = rows(wrong.out)
@@ -236,22 +222,18 @@ def test_schemes_told_a_wrong_load_use_and_name_the_policy_for_it(
 
 
 @pytest.mark.parametrize(("option", "value"), [("--told", 0), ("--monitor-ms", -1)])
-def test_a_bad_anticipation_is_refused(
-    run: Run, base: list[Any], option: str, value: float
-) -> None:
+def test_a_bad_anticipation_is_refused(run, base, option, value):
     ran = run(*base, "--scheduler", "greedy", "--load", 100, option, value)
     refused(ran, 2, f"{option}: ", "> 0")
 
 
-def test_the_monitor_can_be_forced_on_for_a_constant_load(run: Run, base: list[Any]) -> None:
+def test_the_monitor_can_be_forced_on_for_a_constant_load(run, base):
     ran = run(*base, "--scheduler", "greedy", "--load", 100, "--duration-s", 1, "--monitor", "on",
               "--json")
     assert rows(ran.out)[0]["monitor"] is True
 
 
-def test_rows_figures_and_timelines_are_written(
-    run: Run, base: list[Any], tmp_path: Path
-) -> None:
+def test_rows_figures_and_timelines_are_written(run, base, tmp_path):
     pytest.importorskip("matplotlib")
     ran = run(*base, "--scheduler", "greedy", "--scheduler", "jellyfish-plus", "--load", "200,400",
               "--duration-s", 1, "--csv", tmp_path / "rows.csv", "--plot", tmp_path / "a.svg",
@@ -291,17 +273,14 @@ def test_rows_figures_and_timelines_are_written(
     ],
 )
 def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
-    run: Run, base: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    words: list[Any], code: int, said: list[str],
-) -> None:
+    run, base, tmp_path, monkeypatch, words, code, said
+):
     monkeypatch.chdir(tmp_path)
     refused(run(*base, *words, "--csv", "rows.csv", "--timeline", "t.json"), code, *said)
     assert snapshot(tmp_path) == {}
 
 
-def test_policies_made_for_something_else_exit_with_3(
-    run: Run, policies: Path, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_policies_made_for_something_else_exit_with_3(run, policies, tiny_file, tmp_path):
     part = tmp_path / "part.json"
     profiles.save(tiny_profile().subset(["small"]), part)
     for file, workers, slo_ms, said in ((tiny_file, 5, 100, "workers"),
@@ -310,7 +289,7 @@ def test_policies_made_for_something_else_exit_with_3(
                     "--policy", policies, "--load", 100), 3, said, str(policies))
 
 
-def test_policies_are_made_for_the_loads_and_compared(run: Run, base: list[Any]) -> None:
+def test_policies_are_made_for_the_loads_and_compared(run, base):
     labels = ("round-robin:grid=fixed:10", "central-queue:violation_price=0,grid=fixed:10",
               "greedy")
     ran = run(*base, "--load", "300,600", "--duration-s", 3, "--scheduler", labels[0],
@@ -327,7 +306,7 @@ def test_policies_are_made_for_the_loads_and_compared(run: Run, base: list[Any])
         assert row["policy"] is None
 
 
-def test_made_policies_are_told_a_wrong_load(run: Run, base: list[Any]) -> None:
+def test_made_policies_are_told_a_wrong_load(run, base):
     asked = ["--load", 800, "--duration-s", 3, "--scheduler", "round-robin:grid=fixed:10",
              "--json"]
     (wrong,) = rows(run(*base, *asked, "--told", 0.25).out)
@@ -335,9 +314,7 @@ def test_made_policies_are_told_a_wrong_load(run: Run, base: list[Any]) -> None:
     assert wrong["model_share"] != right["model_share"]  # the policy for a quarter serves
 
 
-def test_policies_are_played_with_the_service_times_that_they_were_made_for(
-    run: Run, tmp_path: Path
-) -> None:
+def test_policies_are_played_with_the_service_times_that_they_were_made_for(run, tmp_path):
     base = ["--profiles", "digits-cpu", "--workers", 4, "--slo-ms", 25]
     made = run("generate", *base, "--load", 800, "--max-queue", 8, "--out", tmp_path / "set")
     assert made.code == 0
@@ -355,9 +332,7 @@ def test_policies_are_played_with_the_service_times_that_they_were_made_for(
 
 
 @pytest.mark.slow
-def test_the_gap_of_policies_is_at_their_own_price(
-    run: Run, base: list[Any], tiny_file: Path
-) -> None:
+def test_the_gap_of_policies_is_at_their_own_price(run, base, tiny_file):
     """Against what `bound` prints for Poisson arrivals at that price; other schemes have none."""
     given = (*base[1:5], "--slo-ms", 20, "--load", 1400)
     found = rows(run("simulate", *given, "--scheduler", "central-queue:max_queue=8,headroom=0",
@@ -381,9 +356,7 @@ def test_the_gap_of_policies_is_at_their_own_price(
     assert "certified gap" not in shown
 
 
-def test_rows_are_printed_when_a_figure_cannot_be_drawn(
-    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_printed_when_a_figure_cannot_be_drawn(run, tiny_file, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
 
     def fail(charts: object, plot: Path, title: str) -> None:

@@ -6,7 +6,6 @@ import math
 import subprocess
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,13 +70,13 @@ WITHOUT_NUMBERS = slow_after(4, sorted(
 
 
 @pytest.fixture(scope="module", params=LANGUAGES)
-def language(request: pytest.FixtureRequest) -> str:
+def language(request):
     """Each way to compile exported code."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def program(language: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def program(language, tmp_path_factory):
     """With policies of all kinds, those of the vectors first."""
     return built(language, as_set(programs.samples()), tmp_path_factory.mktemp("program"))
 
@@ -95,7 +94,7 @@ def expected_reply(case: dict[str, Any], models: dict[str, int]) -> tuple[Any, .
     return (RUN, models[case["model"]], case["batch"], case["run_as"], 0, never)
 
 
-def test_every_lookup_vector_holds(program: list[str]) -> None:
+def test_every_lookup_vector_holds(program):
     models = programs.model_numbers(programs.samples())
     cases = [(k, case) for k, one in enumerate(VECTORS["lookups"]) for case in one["cases"]]
     questions = [(LOOKUP, k, case["queued"], case.get("idle", ONLY_WORKER),
@@ -109,7 +108,7 @@ def test_every_lookup_vector_holds(program: list[str]) -> None:
     assert len(replies) > 4000
 
 
-def test_every_dispatch_vector_holds(program: list[str]) -> None:
+def test_every_dispatch_vector_holds(program):
     questions: list[programs.Asked] = []
     expected = []
     for vector in VECTORS["dispatch"]:
@@ -124,7 +123,7 @@ def test_every_dispatch_vector_holds(program: list[str]) -> None:
     assert [(at, replies["kind"][at]) for at, _ in expected] == expected
 
 
-def test_every_load_monitor_vector_holds(program: list[str]) -> None:
+def test_every_load_monitor_vector_holds(program):
     for vector in VECTORS["monitors"]:
         questions: list[programs.Asked] = [(MONITOR, 64, 0, 0, vector["window_ms"], 0.0)]
         for step in vector["steps"]:
@@ -146,7 +145,7 @@ SLOW_SET = max(range(len(VECTORS["sets"])), key=lambda k: len(VECTORS["sets"][k]
     *((language, SLOW_SET) for language in LANGUAGES),
     *((language, k) for language in ("c", "go") for k in range(len(VECTORS["sets"]))
       if k != SLOW_SET)])
-def test_every_policy_set_vector_holds(language: str, k: int, tmp_path: Path) -> None:
+def test_every_policy_set_vector_holds(language, k, tmp_path):
     """In all languages the one that knows slowness, whose numbers are worked out."""
     vector = VECTORS["sets"][k]
     policies = set_of_selectors(
@@ -182,7 +181,7 @@ def station_sets() -> Iterator[tuple[PolicySet[Selector], list[dict[str, Any]]]]
         {**case, "level": lists.index(case["shares"])} for case in VECTORS["stations"]]
 
 
-def test_every_station_vector_holds(language: str, tmp_path: Path) -> None:
+def test_every_station_vector_holds(language, tmp_path):
     for policies, cases in station_sets():
         command = built(language, policies, tmp_path)
         replies = ask(command, [(ROUTE, case["level"], 0, 0, 100.0, case["uniform"])
@@ -222,24 +221,24 @@ def compare_random_lookups(program: list[str], count: int, *seeds: int) -> None:
     assert kinds == {ERROR, RUN, DROP, WAIT}
 
 
-def test_random_lookups_are_the_runtimes(program: list[str]) -> None:
+def test_random_lookups_are_the_runtimes(program):
     compare_random_lookups(program, 50_000, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["c", "go"])
-def test_millions_of_random_lookups_are_the_runtimes(name: str, tmp_path: Path) -> None:
+def test_millions_of_random_lookups_are_the_runtimes(name, tmp_path):
     compare_random_lookups(built(name, as_set(programs.samples()), tmp_path), 250_000,
                            *range(2, 14))
 
 
 @pytest.fixture(scope="module")
-def opinions(language: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def opinions(language, tmp_path_factory):
     """With policies that have second opinions, those of the vectors first."""
     return built(language, as_set(programs.opinion_samples()), tmp_path_factory.mktemp("opinions"))
 
 
-def test_every_vector_of_second_opinions_holds(opinions: list[str]) -> None:
+def test_every_vector_of_second_opinions_holds(opinions):
     models = programs.model_numbers(programs.opinion_samples())
     for k, vector in enumerate(VECTORS["second_opinions"]):
         questions: list[programs.Asked] = []
@@ -292,18 +291,18 @@ def compare_random_opinions(program: list[str], count: int, seed: int) -> None:
     assert {reply[0] for reply in replies} == {ERROR, RUN, DROP, WAIT, SECOND, KEEP}
 
 
-def test_random_second_opinions_are_the_runtimes(opinions: list[str]) -> None:
+def test_random_second_opinions_are_the_runtimes(opinions):
     compare_random_opinions(opinions, 4_000, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["c", "go"])
-def test_many_random_second_opinions_are_the_runtimes(name: str, tmp_path: Path) -> None:
+def test_many_random_second_opinions_are_the_runtimes(name, tmp_path):
     compare_random_opinions(built(name, as_set(programs.opinion_samples()), tmp_path), 100_000,
                             seed=2)
 
 
-def test_levels_and_unsure_answers_are_the_runtimes(opinions: list[str]) -> None:
+def test_levels_and_unsure_answers_are_the_runtimes(opinions):
     selectors, rng = programs.opinion_samples(), np.random.default_rng(6)
     models = programs.model_numbers(selectors)
     questions: list[programs.Asked] = []
@@ -323,7 +322,7 @@ def test_levels_and_unsure_answers_are_the_runtimes(opinions: list[str]) -> None
     assert ask(opinions, questions)["kind"].tolist() == expected
 
 
-def test_late_answers_are_the_runtimes(program: list[str]) -> None:
+def test_late_answers_are_the_runtimes(program):
     selectors = programs.samples()
     models = programs.model_numbers(selectors)
     asked = [(k, idle, queued) for k in range(len(selectors)) for idle in range(-1, 45)
@@ -336,7 +335,7 @@ def test_late_answers_are_the_runtimes(program: list[str]) -> None:
         assert tuple(reply[["kind", "model", "batch", "run_as"]]) == expected
 
 
-def test_random_arrivals_have_the_runtimes_load(program: list[str]) -> None:
+def test_random_arrivals_have_the_runtimes_load(program):
     rng = np.random.default_rng(3)
     times = np.cumsum(rng.exponential(2.0, 4000) * (rng.random(4000) < 0.9)) - 500.0
     monitor = LoadMonitor(100.0)
@@ -370,9 +369,7 @@ def monitored(cells: int) -> tuple[list[programs.Asked], Any, Any]:
 
 
 @pytest.mark.parametrize("cells", [8, 50])
-def test_a_monitor_with_few_cells_is_never_too_low_and_little_too_high(
-    program: list[str], language: str, cells: int
-) -> None:
+def test_a_monitor_with_few_cells_is_never_too_low_and_little_too_high(program, language, cells):
     questions, low, high = monitored(cells)
     loads = ask(program, questions)["x"][2::2]
     assert (loads >= low * (1 - 1e-12)).all()
@@ -380,12 +377,12 @@ def test_a_monitor_with_few_cells_is_never_too_low_and_little_too_high(
     assert (loads == low).all() == (language == "go")  # whose monitor has room for all
 
 
-def test_a_monitor_refuses_what_it_cannot_be_made_of(program: list[str]) -> None:
+def test_a_monitor_refuses_what_it_cannot_be_made_of(program):
     for window_ms, cells in ((0.0, 64), (-1.0, 64), (math.inf, 64), (math.nan, 64)):
         assert ask(program, [(MONITOR, cells, 0, 0, window_ms, 0.0)])["kind"] == [-1]
 
 
-def test_counts_that_pass_64_bits_are_refused(program: list[str]) -> None:
+def test_counts_that_pass_64_bits_are_refused(program):
     most = 2**63 - 1
     replies = ask(program, [(MONITOR, 8, 0, 0, 100.0, 0.0), (RECORD, most, 0, 0, 1.0, 0.0),
                             (RECORD, most, 0, 0, 2.0, 0.0), (RECORD, 2, 0, 0, 3.0, 0.0),
@@ -400,7 +397,7 @@ HOSTILE = ['say "hi"', "back\\slash", "*/ end", "/* begin", "// line", "tri ??/ 
 
 
 @pytest.mark.parametrize("language", WITHOUT_NUMBERS, indirect=True)
-def test_names_of_models_come_through_whatever_they_are(language: str, tmp_path: Path) -> None:
+def test_names_of_models_come_through_whatever_they_are(language, tmp_path):
     """Of a policy with a single bin and level, too, which needs no empty arrays."""
     models = [{**twin.POLICY["models"][0], "name": name} for name in HOSTILE]
     document = {**twin.POLICY, "models": models, "late": "drop",
@@ -424,7 +421,7 @@ def test_names_of_models_come_through_whatever_they_are(language: str, tmp_path:
 @pytest.mark.parametrize("standard", [
     "gcc -x c -std=c99 -pedantic -Wconversion -Wshadow", "gcc -x c -std=c17",
     "g++ -x c++ -std=c++20 -pedantic"])
-def test_the_header_compiles_alone_and_beside_another(standard: str, tmp_path: Path) -> None:
+def test_the_header_compiles_alone_and_beside_another(standard, tmp_path):
     needs(standard.split()[0])
     for prefix in ("ramsis", "other"):
         header = c_header(as_set(programs.samples()), prefix)
@@ -438,7 +435,7 @@ def test_the_header_compiles_alone_and_beside_another(standard: str, tmp_path: P
                         tmp_path / "both.o"], check=True, cwd=tmp_path)
 
 
-def test_valgrind_finds_nothing(tmp_path: Path) -> None:
+def test_valgrind_finds_nothing(tmp_path):
     needs("valgrind")
     selectors = programs.samples()
     command = built("c", as_set(selectors), tmp_path)
@@ -455,7 +452,7 @@ def test_valgrind_finds_nothing(tmp_path: Path) -> None:
         opinions, 500, np.random.default_rng(7)))
 
 
-def test_go_finds_nothing_to_say_about_the_package(tmp_path: Path) -> None:
+def test_go_finds_nothing_to_say_about_the_package(tmp_path):
     built("go", as_set(programs.samples()), tmp_path)
     programs.check_go(tmp_path)
     selectors = [*programs.samples(), *programs.opinion_samples()]
@@ -464,7 +461,7 @@ def test_go_finds_nothing_to_say_about_the_package(tmp_path: Path) -> None:
     assert all(0 < ns < 100 for ns in map(float, ran.stdout.split()))
 
 
-def test_a_lookup_takes_less_than_a_tenth_of_a_microsecond(tmp_path: Path) -> None:
+def test_a_lookup_takes_less_than_a_tenth_of_a_microsecond(tmp_path):
     needs("gcc")
     (tmp_path / "policies.h").write_text(c_header(
         as_set([*programs.samples(), *programs.opinion_samples()])))
@@ -473,7 +470,7 @@ def test_a_lookup_takes_less_than_a_tenth_of_a_microsecond(tmp_path: Path) -> No
     assert all(0 < ns < 100 for ns in map(float, ran.stdout.split()))
 
 
-def test_prefixes_and_packages_that_are_no_identifiers_are_refused() -> None:
+def test_prefixes_and_packages_that_are_no_identifiers_are_refused():
     policies = as_set([selector(twin.POLICY)])
     for name in ("", "9a", "Ab", "a-b", "a b", "é", "a" * 41, "_a", "a\n"):
         with pytest.raises(InvalidValueError, match=r"^prefix: not an identifier"):
@@ -488,7 +485,7 @@ def test_prefixes_and_packages_that_are_no_identifiers_are_refused() -> None:
             go_file(policies, word)
 
 
-def test_a_name_that_c_cannot_hold_is_refused() -> None:
+def test_a_name_that_c_cannot_hold_is_refused():
     document = {**twin.POLICY, "arrivals": {"process": "p", "kind": "a\0b"}}
     with pytest.raises(InputFileError, match="a name that C cannot hold"):
         c_header(set_of_selectors([selector(document)]))

@@ -126,25 +126,25 @@ def real_tables() -> list[SizedTables]:
     return [RuleSpace(problem).tables(RuleNumbers()) for problem in problems]
 
 
-def test_the_vectors_are_those_of_the_twin() -> None:
+def test_the_vectors_are_those_of_the_twin():
     assert FILE.read_text() == twin.vectors_text()
     assert sum(len(vector["cases"]) for vector in VECTORS["decisions"]) > 1000
 
 
-def test_every_vector_holds_in_the_runtime() -> None:
+def test_every_vector_holds_in_the_runtime():
     rules = [SizedRule(tables_of(vector["policy"])) for vector in VECTORS["decisions"]]
     for question, answer in vector_cases():
         assert runtimes_answer(rules[question.policy], question) == answer, question
 
 
 @pytest.fixture(scope="module", params=["c", "c++", "sanitised", "go"])
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def program(request, tmp_path_factory):
     """With the policies of the vectors."""
     return built(request.param, [tables_of(vector["policy"]) for vector in VECTORS["decisions"]],
                  tmp_path_factory.mktemp("program"))
 
 
-def test_every_vector_holds_in_exported_code(program: list[str]) -> None:
+def test_every_vector_holds_in_exported_code(program):
     cases = list(vector_cases())
     answers = ask(program, [question for question, _ in cases])
     for (question, expected), answer in zip(cases, answers, strict=True):
@@ -152,17 +152,13 @@ def test_every_vector_holds_in_exported_code(program: list[str]) -> None:
 
 
 @pytest.fixture(scope="module", params=["c", "go"])
-def real(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[list[SizedTables], list[str]]:
+def real(request, tmp_path_factory):
     """Tables of real policies, and a program with them."""
     tables = real_tables()
     return tables, built(request.param, tables, tmp_path_factory.mktemp("real"))
 
 
-def test_queues_at_random_are_decided_as_by_the_runtime(
-    real: tuple[list[SizedTables], list[str]]
-) -> None:
+def test_queues_at_random_are_decided_as_by_the_runtime(real):
     tables, command = real
     questions = [question for number, one in enumerate(tables) for waiting in (7, 60, 250)
                  for question in queues(one, number, 30, waiting)]
@@ -171,7 +167,7 @@ def test_queues_at_random_are_decided_as_by_the_runtime(
         assert answer == runtimes_answer(rules[question.policy], question), question
 
 
-def test_what_is_no_question_has_no_answer(program: list[str]) -> None:
+def test_what_is_no_question_has_no_answer(program):
     good = Question(0, 100.0, inf, 1.0, [150.0, 160.0], [3, 90])
     wrong = [good._replace(**{name: value}) for name, values in {
         "now_ms": (nan, inf, 1e13), "free_ms": (nan, -1.0), "slowness": (nan, 0.5, inf),
@@ -183,9 +179,7 @@ def test_what_is_no_question_has_no_answer(program: list[str]) -> None:
     assert answers[-1] == Answer(NO_BATCH, [], [])
 
 
-def test_a_decision_takes_microseconds_with_100_waiting(
-    real: tuple[list[SizedTables], list[str]]
-) -> None:
+def test_a_decision_takes_microseconds_with_100_waiting(real):
     """2 to 5 µs in C, 5 to 10 in Go on a quiet core; others may share it here."""
     tables, command = real
     for number in range(2):
@@ -194,14 +188,14 @@ def test_a_decision_takes_microseconds_with_100_waiting(
         assert 0 < float(ran.stdout) < 20_000
 
 
-def test_go_finds_nothing_to_say_about_the_package(tmp_path: Path) -> None:
+def test_go_finds_nothing_to_say_about_the_package(tmp_path):
     built("go", [tables_of(vector["policy"]) for vector in VECTORS["decisions"]], tmp_path)
     check_go(tmp_path)
 
 
 @pytest.mark.parametrize("standard", [
     "gcc -x c -std=c99 -pedantic -Wconversion -Wshadow", "g++ -x c++ -std=c++20 -pedantic"])
-def test_the_header_compiles_alone_and_beside_another(standard: str, tmp_path: Path) -> None:
+def test_the_header_compiles_alone_and_beside_another(standard, tmp_path):
     needs(standard.split()[0])
     (tables, *_) = [tables_of(vector["policy"]) for vector in VECTORS["decisions"]]
     for prefix in ("ramsis", "other"):
@@ -214,12 +208,12 @@ def test_the_header_compiles_alone_and_beside_another(standard: str, tmp_path: P
                         tmp_path / "both.o"], check=True, cwd=tmp_path)
 
 
-def test_equal_tables_are_written_once() -> None:
+def test_equal_tables_are_written_once():
     tables = tables_of(VECTORS["decisions"][0]["policy"])
     assert sized_header([(1.0, tables), (2.0, tables)]).count("_times_ms_") == sized_header(
         [(1.0, tables)]).count("_times_ms_") + 1
 
 
-def test_prefixes_that_are_no_identifiers_are_refused() -> None:
+def test_prefixes_that_are_no_identifiers_are_refused():
     with pytest.raises(InvalidValueError, match=r"^prefix: not an identifier"):
         sized_header([(1.0, tables_of(VECTORS["decisions"][0]["policy"]))], "9a")

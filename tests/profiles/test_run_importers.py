@@ -17,7 +17,7 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.importers import Given, detect, import_profile
 from ramsis.testing import check_importer
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.profiles.samples import trtexec_times, write_trtexec_runs
 
 FILES = Path(__file__).with_name("tool_files")
@@ -120,14 +120,14 @@ def notes(found: ProfileSet) -> str:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_what_a_file_holds_tells_its_format(tmp_path: Path, name: str) -> None:
+def test_what_a_file_holds_tells_its_format(tmp_path, name):
     file, text = SAMPLES[name]
     expected = name.removesuffix("-records").removesuffix("-console")
     assert detect(written(tmp_path, file, text)) == expected
     assert detect(written(tmp_path / "renamed", "profile_export.json", text)) == expected
 
 
-def test_a_run_of_aiperf_gives_samples_and_its_summary_model() -> None:
+def test_a_run_of_aiperf_gives_samples_and_its_summary_model():
     found = read(FILES / "aiperf-b1", batch=1)
     model = only(found)
     (batch,) = model.batches
@@ -143,36 +143,36 @@ def test_a_run_of_aiperf_gives_samples_and_its_summary_model() -> None:
     assert alone.batches[0].quantiles_ms is None
 
 
-def test_runs_of_a_folder_are_joined_by_pattern() -> None:
+def test_runs_of_a_folder_are_joined_by_pattern():
     found = read(FILES, {"*b1/*": 1, "aiperf-b4/*": 4}, format="aiperf")
     assert [item.batch for item in only(found).batches] == [1, 4]
     assert "other files of the folder, left out: 6 (prometheus.txt, " in notes(found)
 
 
-def test_a_folder_of_several_formats_is_not_guessed() -> None:
+def test_a_folder_of_several_formats_is_not_guessed():
     with pytest.raises(InputFileError, match=r"several formats.*aiperf \(4\).*--format"):
         read(FILES)
 
 
-def test_a_batch_size_that_contradicts_the_file_is_refused(tmp_path: Path) -> None:
+def test_a_batch_size_that_contradicts_the_file_is_refused(tmp_path):
     path = written(tmp_path, *SAMPLES["vllm-embedding"])
     with pytest.raises(InvalidValueError, match=r"--batch: differs.*, 4: got 2"):
         read(path, batch=2)
 
 
-def test_a_pattern_that_fits_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_pattern_that_fits_nothing_is_refused(tmp_path):
     path = written(tmp_path, *SAMPLES["trtexec"])
     with pytest.raises(InvalidValueError, match="fits no file of the source: got 'b1/"):
         read(path, {"b1/*": 1})
 
 
-def test_batch_sizes_are_not_for_tables_that_have_them(tmp_path: Path) -> None:
+def test_batch_sizes_are_not_for_tables_that_have_them(tmp_path):
     path = written(tmp_path, "s.csv", "model,accuracy,batch,p95_s\na,70,1,0.01\n")
     with pytest.raises(InvalidValueError, match="the table has it in column batch"):
         read(path, batch=1)
 
 
-def test_a_file_of_perf_analyzer_gives_what_it_printed() -> None:
+def test_a_file_of_perf_analyzer_gives_what_it_printed():
     found = read(FILES / "perf-analyzer", batch=1, model="small")
     (batch,) = only(found).batches
     assert batch.n == 123
@@ -182,7 +182,7 @@ def test_a_file_of_perf_analyzer_gives_what_it_printed() -> None:
     assert "experiments at other loads, left out: 1" in notes(found)
 
 
-def test_perf_analyzer_latencies_are_up_to_the_last_response(tmp_path: Path) -> None:
+def test_perf_analyzer_latencies_are_up_to_the_last_response(tmp_path):
     document = json.loads(json.dumps(PERF_ANALYZER))
     first = document["experiments"][0]["requests"][0]
     first["response_timestamps"].append(first["timestamp"] + 9_000_000)
@@ -196,13 +196,13 @@ def test_perf_analyzer_latencies_are_up_to_the_last_response(tmp_path: Path) -> 
     assert only(found).name == tmp_path.name
 
 
-def test_trtexec_runs_of_a_folder(tmp_path: Path) -> None:
+def test_trtexec_runs_of_a_folder(tmp_path):
     write_trtexec_runs(tmp_path / "runs")
     found = read(tmp_path / "runs", {"b1.json": 1, "b4.json": 4}, model="small")
     assert [(item.batch, item.min_ms) for item in only(found).batches] == [(1, 5.0), (4, 20.0)]
 
 
-def test_a_batch_size_twice_is_refused_and_nothing_is_written(run: Run, tmp_path: Path) -> None:
+def test_a_batch_size_twice_is_refused_and_nothing_is_written(run, tmp_path):
     write_trtexec_runs(tmp_path / "runs")
     (tmp_path / "a.json").write_text('{"small": 0.7}')
     ran = run("profile", "import", tmp_path / "runs", "--accuracy", tmp_path / "a.json", "--out",
@@ -212,7 +212,7 @@ def test_a_batch_size_twice_is_refused_and_nothing_is_written(run: Run, tmp_path
 
 
 @pytest.mark.parametrize("values", [["x"], ["=4"], ["0"], ["a=1", "a=2"], ["-1"], ["9999999"]])
-def test_a_bad_batch_option_is_refused(run: Run, tmp_path: Path, values: list[str]) -> None:
+def test_a_bad_batch_option_is_refused(run, tmp_path, values):
     path = written(tmp_path, *SAMPLES["trtexec"])
     options = [part for value in values for part in ("--batch", value)]
     ran = run("profile", "import", path, "--out", tmp_path / "o.json", *options)
@@ -222,7 +222,7 @@ def test_a_bad_batch_option_is_refused(run: Run, tmp_path: Path, values: list[st
         refused(ran, 2, "--batch")
 
 
-def test_results_of_onnxruntime_perf_test(tmp_path: Path) -> None:
+def test_results_of_onnxruntime_perf_test(tmp_path):
     model = only(read(written(tmp_path, "r.csv", ORT_ROWS + ORT_STATISTICS), batch=1))
     assert (model.name, model.batches[0].n, model.batches[0].min_ms) == ("small", 120, 4.0)
     found = only(read(written(tmp_path, "o.txt", ORT_CONSOLE), batch=1, model="small"))
@@ -231,7 +231,7 @@ def test_results_of_onnxruntime_perf_test(tmp_path: Path) -> None:
     assert found.load_ms == pytest.approx(46.7)
 
 
-def test_a_run_of_vllm_knows_its_batch_size(tmp_path: Path) -> None:
+def test_a_run_of_vllm_knows_its_batch_size(tmp_path):
     one = VLLM | {"total_input_sequences": 200}
     written(tmp_path / "runs", "a.json", json.dumps(one))
     written(tmp_path / "runs", "b.json", json.dumps(VLLM | {"failed": 3}))
@@ -241,7 +241,7 @@ def test_a_run_of_vllm_knows_its_batch_size(tmp_path: Path) -> None:
     assert "failed requests, left out: 3" in notes(found)
 
 
-def test_formats_that_look_alike_are_told_apart() -> None:
+def test_formats_that_look_alike_are_told_apart():
     for source, named, other in (
             (FILES / "perf-analyzer" / "profile_export.json", "aiperf", "perf-analyzer"),
             (FILES / "aiperf-b1" / "profile_export.jsonl", "perf-analyzer", "aiperf")):
@@ -249,20 +249,20 @@ def test_formats_that_look_alike_are_told_apart() -> None:
             read(source, batch=1, format=named)
 
 
-def test_several_results_of_vllm_in_a_file_are_told_from_a_damaged_one(tmp_path: Path) -> None:
+def test_several_results_of_vllm_in_a_file_are_told_from_a_damaged_one(tmp_path):
     path = written(tmp_path, "r.json", f"{json.dumps(VLLM)}\n{json.dumps(VLLM)}")
     with pytest.raises(InputFileError, match=r"several results in one file.*--append-result"):
         read(path)
 
 
-def test_an_old_trtexec_may_have_written_its_warm_up(tmp_path: Path) -> None:
+def test_an_old_trtexec_may_have_written_its_warm_up(tmp_path):
     entry = {"h2dMs": 1.0, "computeMs": 3.0, "d2hMs": 1.0, "latencyMs": 5.0}
     for more, said in (({}, False), ({"endToEndMs": 8.0}, True)):
         path = written(tmp_path, f"t{said}.json", json.dumps([entry | more] * 20))
         assert ("warm-up" in notes(read(path, batch=1))) == said
 
 
-def test_loadgen_single_and_multi_stream_are_batches() -> None:
+def test_loadgen_single_and_multi_stream_are_batches():
     found = read(FILES / "loadgen", model="m")
     one, four = only(found).batches
     assert (one.batch, one.n, one.mean_ms, one.p95_ms) == (1, 434, 3.401476, 4.439842)
@@ -272,7 +272,7 @@ def test_loadgen_single_and_multi_stream_are_batches() -> None:
     assert "INVALID by MLPerf's rules" in notes(found)
 
 
-def test_loadgen_server_says_what_it_is() -> None:
+def test_loadgen_server_says_what_it_is():
     with pytest.raises(InputFileError, match=r"check of capacity.*188\.73 samples per s and 20 ms "
                                              r"the result is INVALID.*ramsis capacity"):
         read(FILES / "loadgen" / "Server.txt")
@@ -280,7 +280,7 @@ def test_loadgen_server_says_what_it_is() -> None:
         read(FILES / "loadgen" / "Offline.txt")
 
 
-def test_a_histogram_gives_the_mean_and_percentiles_by_bucket() -> None:
+def test_a_histogram_gives_the_mean_and_percentiles_by_bucket():
     found = read(FILES / "prometheus.txt")
     assert [(m.name, [b.batch for b in m.batches]) for m in found.models] == [
         ("small", [1, 4]), ("large", [1, 4])]
@@ -291,7 +291,7 @@ def test_a_histogram_gives_the_mean_and_percentiles_by_bucket() -> None:
     assert first.relative_error == pytest.approx((first.p95_ms - 5) / first.p95_ms)
 
 
-def test_histograms_of_replicas_are_added_up(tmp_path: Path) -> None:
+def test_histograms_of_replicas_are_added_up(tmp_path):
     text = "# TYPE f_seconds histogram\n" + "".join(
         f'f_seconds_bucket{{pod="{pod}",le="0.01"}} 5\nf_seconds_bucket{{pod="{pod}",le="+Inf"}} '
         f'10 # {{trace="x"}} 1\nf_seconds_sum{{pod="{pod}"}} 0.2\nf_seconds_count{{pod="{pod}"}} '
@@ -303,7 +303,7 @@ def test_histograms_of_replicas_are_added_up(tmp_path: Path) -> None:
     assert "beyond the last bucket, left out: p90, p95, p99" in notes(found)
 
 
-def test_one_of_several_histograms_is_named(tmp_path: Path) -> None:
+def test_one_of_several_histograms_is_named(tmp_path):
     text = SAMPLES["prometheus"][1]
     both = text + text.replace("inference_duration", "request_duration")
     path = written(tmp_path, "m.txt", both)
@@ -314,7 +314,7 @@ def test_one_of_several_histograms_is_named(tmp_path: Path) -> None:
         read(path, metric="other")
 
 
-def test_clockwork_measurements_are_a_profile(tmp_path: Path) -> None:
+def test_clockwork_measurements_are_a_profile(tmp_path):
     path = written(tmp_path, "resnet50/model.measurements", CLOCKWORK)
     (tmp_path / "resnet50" / "model.clockwork_params").write_bytes(b"0" * 102_300)
     model = only(read(tmp_path))
@@ -374,9 +374,7 @@ def change(name: str, old: str, new: str) -> tuple[str, str]:
     (change("clockwork", "b1 = 2690000L", "b1 = 2L"), "not a time in ns"),
     (change("clockwork", "b16", "c16"), "line 6: not a setting of Clockwork"),
 ])
-def test_wrong_units_and_other_contents_are_refused(
-    tmp_path: Path, file: tuple[str, str], message: str
-) -> None:
+def test_wrong_units_and_other_contents_are_refused(tmp_path, file, message):
     path = written(tmp_path, *file)
     with pytest.raises(InputFileError, match=message) as caught:
         read(path)
@@ -390,7 +388,7 @@ FIRST_BATCH = ("aiperf", "aiperf-records", "perf-analyzer", "trtexec", "onnxrunt
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_importers_conform(tmp_path: Path, name: str) -> None:
+def test_importers_conform(tmp_path, name):
     file, text = SAMPLES[name]
     text = text.replace('"total_input_sequences": 800', '"total_input_sequences": 200')
     path = written(tmp_path / "sample", file, text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from ramsis.report.figure import Panel, PanelRow, plot_panels
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def drawn(monkeypatch):
     """The figures that are drawn."""
     figures: list[Any] = []
     real = figure.saved_figure
@@ -46,9 +45,7 @@ def some_rows(columns: int, lines: int) -> list[PanelRow]:
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(1, 6), (3, 3)])
-def test_the_legend_names_each_line_once_and_lies_inside(
-    drawn: list[Any], tmp_path: Path, columns: int, lines: int
-) -> None:
+def test_the_legend_names_each_line_once_and_lies_inside(drawn, tmp_path, columns, lines):
     plot_panels(some_rows(columns, lines), tmp_path / "a.png", "load", log_x=True)
     (figure,) = drawn
     (legend,) = figure.legends
@@ -60,9 +57,7 @@ def test_the_legend_names_each_line_once_and_lies_inside(
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
-def test_a_line_looks_the_same_in_every_panel_and_unlike_the_others(
-    drawn: list[Any], tmp_path: Path
-) -> None:
+def test_a_line_looks_the_same_in_every_panel_and_unlike_the_others(drawn, tmp_path):
     plot_panels(some_rows(3, 4), tmp_path / "a.svg", "load")
     looks: dict[str, set[Any]] = {}
     for axes in drawn[0].axes:
@@ -76,15 +71,13 @@ def test_a_line_looks_the_same_in_every_panel_and_unlike_the_others(
             assert len({next(iter(look))[part] for look in looks.values()}) == 5
 
 
-def test_a_log_like_axis_is_not_stretched_over_nothing(
-    drawn: list[Any], tmp_path: Path
-) -> None:
+def test_a_log_like_axis_is_not_stretched_over_nothing(drawn, tmp_path):
     flat = [Panel("", [Series("none", [1.0, 2.0], [0.0, 0.0])])]
     plot_panels([PanelRow("violations (%)", flat, log_like=True)], tmp_path / "a.png", "load")
     assert drawn[0].axes[0].get_ylim() == (0.0, 1.0)
 
 
-def test_a_panel_whose_values_are_all_zero_says_so(drawn: list[Any], tmp_path: Path) -> None:
+def test_a_panel_whose_values_are_all_zero_says_so(drawn, tmp_path):
     def row(top: float) -> PanelRow:
         lines = [Series("a", [1.0, 2.0], [0.0, None]), Series("b", [1.0, 2.0], [0.0, top])]
         return PanelRow("violations (%)", [Panel("", lines)] * 2, from_zero=True)
@@ -100,22 +93,20 @@ def test_a_panel_whose_values_are_all_zero_says_so(drawn: list[Any], tmp_path: P
         assert not any(line.get_clip_on() for line in axes.lines)
 
 
-def test_many_points_have_no_markers(drawn: list[Any], tmp_path: Path) -> None:
+def test_many_points_have_no_markers(drawn, tmp_path):
     few, many = ([float(x) for x in range(n)] for n in (60, 61))
     panel = Panel("", [Series("few", few, few), Series("many", many, many)])
     plot_panels([PanelRow("y", [panel])], tmp_path / "a.png", "load")
     assert [line.get_marker() for line in drawn[0].axes[0].lines] == ["o", ""]
 
 
-def test_a_log_like_axis_reaches_over_the_points_of_all_panels(
-    drawn: list[Any], tmp_path: Path
-) -> None:
+def test_a_log_like_axis_reaches_over_the_points_of_all_panels(drawn, tmp_path):
     both = [Panel("", [Series("some", [1.0, 2.0], [0.0, top])]) for top in (1.0, 50.0)]
     plot_panels([PanelRow("violations (%)", both, log_like=True)], tmp_path / "a.png", "load")
     assert all(axes.get_ylim()[1] >= 50.0 for axes in drawn[0].axes)
 
 
-def test_columns_may_have_axes_of_their_own(drawn: list[Any], tmp_path: Path) -> None:
+def test_columns_may_have_axes_of_their_own(drawn, tmp_path):
     line = [Series("some", [1.0, 100.0], [0.0, 1.0])]
     panels = [Panel("a", line, "load", log_x=True), Panel("b", line, "workers")]
     plot_panels([PanelRow("above", panels), PanelRow("below", panels)], tmp_path / "a.png")
@@ -124,7 +115,7 @@ def test_columns_may_have_axes_of_their_own(drawn: list[Any], tmp_path: Path) ->
     assert [one.get_xscale() for one in axes] == ["log", "linear"] * 2
 
 
-def test_cases_are_named_and_their_points_not_joined(drawn: list[Any], tmp_path: Path) -> None:
+def test_cases_are_named_and_their_points_not_joined(drawn, tmp_path):
     rows = [PanelRow("accuracy", [Panel("", [Series("some", [0.0, 0.9], [0.5, 0.6])])])]
     plot_panels(rows, tmp_path / "a.png", cases=["one", "two"])
     (axes,) = drawn[0].axes
@@ -132,12 +123,12 @@ def test_cases_are_named_and_their_points_not_joined(drawn: list[Any], tmp_path:
     assert [line.get_linestyle() for line in axes.lines] == ["None"]
 
 
-def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+def test_another_kind_of_file_is_refused(tmp_path):
     with pytest.raises(InvalidValueError, match=r"a\.gif"):
         plot_panels(some_rows(1, 1), tmp_path / "a.gif", "load")
 
 
-def test_a_line_without_points_takes_no_room(tmp_path: Path) -> None:
+def test_a_line_without_points_takes_no_room(tmp_path):
     some, none = Series("some", [1.0, 2.0], [0.1, 0.2], [0.01, 0.01]), Series("none", [], [], [])
     columns = [Panel("a", [some]), Panel("b", [some, none]), Panel("c", [some, none])]
     with warnings.catch_warnings():
@@ -145,7 +136,7 @@ def test_a_line_without_points_takes_no_room(tmp_path: Path) -> None:
         plot_panels([PanelRow("y", columns), PanelRow("z", columns)], tmp_path / "figure.png", "x")
 
 
-def test_no_line_of_a_sweep_joins_cells_that_differ_in_more_than_its_axis() -> None:
+def test_no_line_of_a_sweep_joins_cells_that_differ_in_more_than_its_axis():
     from ramsis.report.objects import sweep
 
     rows = [{"load_qps": load, "scheduler": scheduler, "workers": workers, "slo_ms": slo,

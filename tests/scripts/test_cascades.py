@@ -1,7 +1,5 @@
 """The table of second opinions in the docs is that of the kept rows."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from scripts.cascades import table_of
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_page_states_the_gains_of_the_kept_rows() -> None:
+def test_the_page_states_the_gains_of_the_kept_rows():
     rows = pd.read_csv(DOCS / "results/cascades.csv")
     means = rows.groupby(["slo_ms", "load_qps"]).mean().loc[60.0]
     first, second, third = (f"{gain:.4f}" for gain in
@@ -28,7 +26,7 @@ def test_the_page_states_the_gains_of_the_kept_rows() -> None:
     assert len(table_of(rows).splitlines()) == 2 + 8
 
 
-def test_no_kept_policy_is_below_the_one_without() -> None:
+def test_no_kept_policy_is_below_the_one_without():
     rows = pd.read_csv(DOCS / "results/cascades.csv")
     assert len(rows) == 80
     assert (rows["cascade"] >= rows["one_model"] - 5e-4).all()
@@ -36,7 +34,7 @@ def test_no_kept_policy_is_below_the_one_without() -> None:
     assert (rows["cascade"] <= rows["cascade_bound"] + rows["cascade_half_width"]).all()
 
 
-def test_what_the_page_says_of_the_rows_holds() -> None:
+def test_what_the_page_says_of_the_rows_holds():
     means = pd.read_csv(DOCS / "results/cascades.csv").groupby(["slo_ms", "load_qps"]).mean()
     others = means[["one_model", "slackfit", "cascade_serve", "fixed"]].max(axis=1)
     ahead, missing = means["cascade"] - others, means["cascade_bound"] - means["cascade"]
@@ -48,7 +46,7 @@ def test_what_the_page_says_of_the_rows_holds() -> None:
     assert (lacks < 0.0035).all()
 
 
-def test_promises_are_kept_in_settings_drawn_at_random() -> None:
+def test_promises_are_kept_in_settings_drawn_at_random():
     rows = pd.read_csv(DOCS / "results/cascade-promises.csv")
     assert rows["setting"].tolist() == list(range(40))
     page = " ".join((DOCS / "howto/cascades.md").read_text("utf-8").split())
@@ -60,7 +58,7 @@ def test_promises_are_kept_in_settings_drawn_at_random() -> None:
     assert rows["verified"].dropna().all()
 
 
-def test_the_page_shows_the_workers_that_second_opinions_save() -> None:
+def test_the_page_shows_the_workers_that_second_opinions_save():
     rows = pd.read_csv(cascade_workers.ROWS)
     *fewer, last = rows["workers"][rows["workers_one_model"] >= 12]
     page = " ".join((DOCS / "howto/cascades.md").read_text("utf-8").split())
@@ -77,7 +75,7 @@ def test_the_page_shows_the_workers_that_second_opinions_save() -> None:
     assert (few["workers_bound"] > 0.8 * few["workers_one_model"]).all()
 
 
-def test_second_opinions_of_other_models_are_never_below_one_model() -> None:
+def test_second_opinions_of_other_models_are_never_below_one_model():
     rows = pd.read_csv(DOCS / "results/cascade-families.csv")
     assert set(rows["family"]) == set(FAMILIES)
     assert (rows["delivered"] >= rows["one_model"] - 5e-4).all()

@@ -27,13 +27,13 @@ class ParsedError(Exception):
     """The script has parsed its options."""
 
 
-def test_every_row_is_in_a_table_or_a_list() -> None:
+def test_every_row_is_in_a_table_or_a_list():
     shown = rows_of_texts.render(ROWS)
     assert [row for row in ROWS if row.what not in shown] == []
     assert [row for row in ROWS if row.reason and row.reason not in shown] == []
 
 
-def test_rows_are_numbered_and_graded() -> None:
+def test_rows_are_numbered_and_graded():
     for text in rows_of_texts.TEXTS:
         numbers = [int(row.row) for row in ROWS if row.text == text]
         assert numbers == list(range(1, len(numbers) + 1))
@@ -47,14 +47,14 @@ def test_rows_are_numbered_and_graded() -> None:
 
 
 @pytest.mark.parametrize("place", sorted({place for row in ROWS for place in row.where.split()}))
-def test_places_are_in_the_tree(place: str) -> None:
+def test_places_are_in_the_tree(place):
     path, _, name = place.partition(":")
     assert (ROOT / path).exists()
     assert not name or name in (ROOT / path).read_text("utf-8")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_parse(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_parse(command, monkeypatch):
     program, *words = shlex.split(command)
     if program == "pytest":
         assert all((ROOT / word).exists() for word in words)

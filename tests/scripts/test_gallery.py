@@ -1,16 +1,12 @@
 """The list of all figures of the documentation."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_gallery_has_the_figures_of_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gallery_has_the_figures_of_all_pages(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     from gallery import DOCS, gallery
 

@@ -26,7 +26,7 @@ def test_the_page_states_the_kept_rows():
     assert len(table_of(kept()).splitlines()) == 2 + len(kept())
 
 
-def test_live_runs_are_as_near_the_promise_as_the_pages_state() -> None:
+def test_live_runs_are_as_near_the_promise_as_the_pages_state():
     rows = kept()
     assert rows["load_share"].tolist() == [0.5, 0.65, 0.8, 0.95]
     missed = rows["promised_effective_accuracy"] - rows["live_effective_accuracy"]

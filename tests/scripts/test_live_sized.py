@@ -42,7 +42,7 @@ def tables() -> SizedTables:
 
 @pytest.mark.parametrize("rule", ["tei:max_batch=8", "tei:max_tokens=600", "infinity",
                                   "infinity:max_batch=4,batches=3"])
-def test_a_rule_composes_the_batches_of_the_simulator(rule: str) -> None:
+def test_a_rule_composes_the_batches_of_the_simulator(rule):
     rng = np.random.default_rng(3)
     arrival_ms = np.cumsum(rng.exponential(25.0, 300))
     size = problem().sizes.sample(300, rng)
@@ -76,7 +76,7 @@ def test_a_rule_composes_the_batches_of_the_simulator(rule: str) -> None:
                        for i in range(len(batches))]
 
 
-def test_a_rule_leaves_out_clients_that_have_left() -> None:
+def test_a_rule_leaves_out_clients_that_have_left():
     dispatcher = RuleDispatcher("tei:max_batch=2", tables(), lambda request: len(request))
     texts = ["a" * 9, "b" * 8, "c" * 8, "d" * 8]
     dispatcher.arrive(0.0, texts[:1], 300.0)
@@ -85,12 +85,12 @@ def test_a_rule_leaves_out_clients_that_have_left() -> None:
     assert [start.requests for start in dispatcher.finished(9.0, 0).starts] == [texts[2:]]
 
 
-def test_passages_have_the_stated_lengths() -> None:
+def test_passages_have_the_stated_lengths():
     lengths = [len(text) for text in passages(4000, np.random.default_rng(1))]
     assert np.quantile(lengths, [0.5, 0.9]) == pytest.approx([37.0, 400.0], rel=0.15)
 
 
-def test_the_table_states_promise_and_lost_requests() -> None:
+def test_the_table_states_promise_and_lost_requests():
     row = dict.fromkeys(kept().columns, 0.5) | {
         "scheduler": "policy", "requests": 100, "answered": 97, "failed": 1,
         "promised_in_time": 0.97}
@@ -111,7 +111,7 @@ def test_the_page_states_the_shares_of_the_kept_rows():
         assert f"{', '.join(first)} and {last} %" in page
 
 
-def test_the_policy_answers_more_in_time_than_the_rules_and_loses_no_request() -> None:
+def test_the_policy_answers_more_in_time_than_the_rules_and_loses_no_request():
     rows = kept()
     policy = rows[rows["scheduler"] == "policy"].set_index("load_share")
     assert policy.index.tolist() == [0.5, 0.7, 0.85, 0.95]

@@ -1,7 +1,5 @@
 """The batching library inside Triton: the page has the kept rows, and how batches are compared."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from pathlib import Path
@@ -29,7 +27,7 @@ def test_the_page_states_the_kept_rows():
     assert len(live.table(rows).splitlines()) == 2 + len(ROWS)
 
 
-def test_no_request_is_lost_and_no_batch_differs_from_the_rule() -> None:
+def test_no_request_is_lost_and_no_batch_differs_from_the_rule():
     library = ROWS["library"]
     assert int(library["answered"]) == int(library["requests"]) == 100_000
     assert library["lost"] == library["different"] == library["over_limit"] == "0"
@@ -37,7 +35,7 @@ def test_no_request_is_lost_and_no_batch_differs_from_the_rule() -> None:
     assert int(ROWS["stock"]["over_limit"]) > 0
 
 
-def test_batches_are_compared_with_the_rule() -> None:
+def test_batches_are_compared_with_the_rule():
     rule = SizedRule(SizedTables.from_fields(Fields(sized_lookup.policy(
         Random(2), "padded", 1, 1), "policy")))
     sizes, sent_s = [8, 8, 100, 8], [0.0, 0.0, 0.0, 0.0]

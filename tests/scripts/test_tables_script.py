@@ -17,7 +17,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.mark.parametrize("name", [name for name, table in tables.TABLES.items() if table.page])
-def test_each_page_has_the_marks_of_its_tables_once(name: str) -> None:
+def test_each_page_has_the_marks_of_its_tables_once(name):
     page = (DOCS / tables.TABLES[name].page).read_text("utf-8")
     before, _, rest = page.partition(f"<!-- {name}:begin -->")
     table, _, after = rest.partition(f"<!-- {name}:end -->")
@@ -25,7 +25,7 @@ def test_each_page_has_the_marks_of_its_tables_once(name: str) -> None:
     assert f"<!-- {name}:" not in before + after
 
 
-def test_printed_totals_stand_above_simulated_ones_with_the_difference() -> None:
+def test_printed_totals_stand_above_simulated_ones_with_the_difference():
     rows = [{"table": table, "scheduler": name, "simulated_s": 11.0,
              **({} if name == "dynamic" else {"printed_s": printed})}
             for table in ("6.1", "6.2", "6.3")
@@ -37,7 +37,7 @@ def test_printed_totals_stand_above_simulated_ones_with_the_difference() -> None
     assert lines[3] == "| simulated | 11.00 (+10.0 %) | 11.00 (-12.0 %) | 11.00 (+0.0 %) | 11.00 |"
 
 
-def test_the_goodput_of_each_policy_stands_beside_the_bound() -> None:
+def test_the_goodput_of_each_policy_stands_beside_the_bound():
     rows = [{"policy": policy, "slo_ms": 150.0, "rps": rps, "models": ["a", "b"], "gpus": 4,
              "simulated_goodput_rps": goodput, "bound_rps": 2.0 * rps}
             for rps in (100.0, 200.0)
@@ -49,7 +49,7 @@ def test_the_goodput_of_each_policy_stands_beside_the_bound() -> None:
                          "| 150 | 400 | 120.0 | 180.0 | 300.0 | 400.0 |"]
 
 
-def test_random_mixes_are_compared_at_both_latencies() -> None:
+def test_random_mixes_are_compared_at_both_latencies():
     rows = [{"policy": policy, "models": ["a"], "rps": rps, "slo_ms": 100.0, "gpus": 2,
              "simulated_goodput_rps": share * rps, "bound_rps": rps,
              "slower_simulated_goodput_rps": share * rps / 2, "slower_bound_rps": rps / 2}
@@ -65,7 +65,7 @@ def _kept(name: str) -> dict[tuple[int, str], float]:
     return {(row["gpus"], row["policy"]): row["simulated_goodput_rps"] for row in rows}
 
 
-def test_kept_rows_show_what_the_thesis_on_sharing_observes() -> None:
+def test_kept_rows_show_what_the_thesis_on_sharing_observes():
     vision, mix = _kept("vision-gpus"), _kept("language-gpus")
     assert vision[3, "usher"] < 1.02 * vision[2, "usher"] < 0.8 * vision[4, "usher"]
     assert vision[6, "usher"] == pytest.approx(2500, rel=1e-3)
@@ -91,7 +91,7 @@ def test_kept_rows_show_what_the_thesis_on_sharing_observes() -> None:
     assert worst["goodput_rps"] < 0.6 * usher["goodput_rps"]
 
 
-def test_kept_rows_of_warsaw_are_near_the_printed_violations_in_one_set_up() -> None:
+def test_kept_rows_of_warsaw_are_near_the_printed_violations_in_one_set_up():
     rows = json.loads(tables.kept_file("warsaw-both").read_text("utf-8"))["rows"]
     rates = {(row["seed"], row["scheduler"], row["order"]): row["violation_rate"] for row in rows}
     printed = {row["scheduler"]: row["printed_violation_rate"] for row in rows}
@@ -105,7 +105,7 @@ def test_kept_rows_of_warsaw_are_near_the_printed_violations_in_one_set_up() -> 
         assert rates[seed, baseline, "arrival"] > 1.9 * max(of_seed)
 
 
-def test_one_set_of_igniters_parameters_shows_what_the_thesis_prints() -> None:
+def test_one_set_of_igniters_parameters_shows_what_the_thesis_prints():
     printed, _, found = json.loads(tables.kept_file("igniter").read_text("utf-8"))["rows"]
     for key in ("gpus_vision", "gpus_mix", "batches", "vgg19_beside_alexnet",
                 "densenet121_beside_resnet50", "short"):
@@ -113,14 +113,14 @@ def test_one_set_of_igniters_parameters_shows_what_the_thesis_prints() -> None:
     assert sum(found["mix_rps"].values()) > 0.99 * 4 * 274.6
 
 
-def test_clients_send_what_the_thesis_prints_within_a_percent() -> None:
+def test_clients_send_what_the_thesis_prints_within_a_percent():
     differences = [float(line.split("|")[4].strip(" %"))
                    for line in tables.clients([]).splitlines()[2:]]
     assert len(differences) == 4
     assert max(map(abs, differences)) < 1
 
 
-def test_random_scenarios_count_those_near_the_best() -> None:
+def test_random_scenarios_count_those_near_the_best():
     rows = [{"scarce": scarce, "planned": planned, "clockwork": 0.9, "lru": None,
              "round-robin": 0.5, "bound": 1.0}
             for scarce, planned in ((True, 0.895), (False, 0.86), (True, 0.95))]
@@ -129,9 +129,7 @@ def test_random_scenarios_count_those_near_the_best() -> None:
                          "| scarce memory | 2 | 1 | 2 | 0.0050 | 0.922 |"]
 
 
-def test_rows_that_are_there_are_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_are_there_are_not_made_again(tmp_path, monkeypatch):
     page = tmp_path / "docs" / "cluster.md"
     page.parent.mkdir()
     page.write_text("before\n<!-- random:begin -->\nold\n<!-- random:end -->\nafter\n", "utf-8")
@@ -150,9 +148,7 @@ def test_rows_that_are_there_are_not_made_again(
 
 
 @pytest.mark.parametrize("name", [name for name, table in tables.TABLES.items() if table.columns])
-def test_tables_are_those_of_their_kept_rows(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_are_those_of_their_kept_rows(name, capsys, monkeypatch):
     table = tables.TABLES[name]
     rows = json.loads(tables.kept_file(name).read_text("utf-8"))["rows"]
     if table.page:
@@ -165,7 +161,7 @@ def test_tables_are_those_of_their_kept_rows(
         assert any(f"(`{name}`)" in page.read_text("utf-8") for page in DOCS.rglob("*.md"))
 
 
-def test_formulas_are_simulation_in_twelve_of_eighteen_settings() -> None:
+def test_formulas_are_simulation_in_twelve_of_eighteen_settings():
     rows = json.loads(tables.kept_file("sigmaos-formulas").read_text("utf-8"))["rows"]
     assert [len(rows), sum(map(tables.off_the_formula, rows))] == [18, 6]  # as the page says
     assert all(row["simulated_s"] <= row["formula_s"] + 1e-9 for row in rows)

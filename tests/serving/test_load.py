@@ -9,9 +9,8 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from ramsis.serving.load.settings import LoadSettings, model_url
 from ramsis.serving.tensors import TensorSpec
 from ramsis.sim import ConstantLoad
 from ramsis.sim.experiment import streams
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.cli.test_help_examples import examples
 
 for name in ("httptools", "orjson", "starlette", "uvicorn"):
@@ -111,7 +110,7 @@ class Server:
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[..., Server]]:
+def serving():
     import uvicorn
 
     started: list[tuple[Any, threading.Thread]] = []
@@ -140,9 +139,7 @@ def row(out: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("binary", [True, False])
-def test_the_arrivals_are_those_of_a_simulation(
-    run: Run, serving: Callable[..., Server], tmp_path: Path, binary: bool
-) -> None:
+def test_the_arrivals_are_those_of_a_simulation(run, serving, tmp_path, binary):
     server = serving(binary=binary)
     x = np.arange(30, dtype=np.float32).reshape(10, 3)
     right = x.sum(axis=1)
@@ -168,9 +165,7 @@ def test_the_arrivals_are_those_of_a_simulation(
     assert "second_opinions" not in found  # answers state no stage
 
 
-def test_refusals_are_drops_and_errors_are_failures(
-    run: Run, serving: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_refusals_are_drops_and_errors_are_failures(run, serving, tmp_path):
     server = serving(status=lambda number: [200, 503, 429, 500][number % 4])
     ran = run("load", f"{server.url}/v2/models/sums", "--slo-ms", 2000, "--load", 400,
               "--duration-s", 0.3, "--no-deadline", "--json")
@@ -186,9 +181,7 @@ def test_refusals_are_drops_and_errors_are_failures(
     assert "deadline_ms" not in server.seen[0]
 
 
-def test_a_stall_of_the_server_is_not_omitted(
-    run: Run, serving: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_a_stall_of_the_server_is_not_omitted(run, serving, tmp_path):
     """It answers nothing for half a second; a closed loop would report a single slow request."""
     import time
 
@@ -215,7 +208,7 @@ def test_a_stall_of_the_server_is_not_omitted(
     assert late[len(late) // 4] < 0.8 * late[-1]
 
 
-def test_requests_without_an_answer_fail(run: Run, serving: Callable[..., Server]) -> None:
+def test_requests_without_an_answer_fail(run, serving):
     server = serving(delay_s=lambda number: 1.5 if number == 0 else 0.0)
     ran = run("load", server.url, "--model", "sums", "--slo-ms", 1000, "--load", 20,
               "--duration-s", 0.5, "--timeout-s", 0.5, "--json")
@@ -224,9 +217,7 @@ def test_requests_without_an_answer_fail(run: Run, serving: Callable[..., Server
     assert "TimeoutError" in ran.err
 
 
-def test_compressed_answers_that_nobody_asked_for_fail_in_one_line(
-    run: Run, serving: Callable[..., Server]
-) -> None:
+def test_compressed_answers_that_nobody_asked_for_fail_in_one_line(run, serving):
     ran = run("load", serving(always=True).url, "--model", "sums", "--slo-ms", 1000, "--load", 20,
               "--duration-s", 0.5, "--json")
     found = row(ran.out)
@@ -235,9 +226,7 @@ def test_compressed_answers_that_nobody_asked_for_fail_in_one_line(
 
 
 @pytest.mark.parametrize("tensors", ["auto", "binary", "json"])
-def test_answers_are_read_as_they_were_asked_for(
-    run: Run, serving: Callable[..., Server], tmp_path: Path, tensors: str
-) -> None:
+def test_answers_are_read_as_they_were_asked_for(run, serving, tmp_path, tensors):
     server = serving(binary=tensors == "auto")
     x = np.arange(60, dtype=np.float32).reshape(20, 3)
     np.savez(tmp_path / "data.npz", x=x, sum=x.sum(axis=1))
@@ -254,9 +243,7 @@ def test_answers_are_read_as_they_were_asked_for(
         assert not one.get("variant", False)
 
 
-def test_answers_that_are_not_whole_fail_in_one_line(
-    run: Run, serving: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_answers_that_are_not_whole_fail_in_one_line(run, serving, tmp_path):
     np.savez(tmp_path / "data.npz", x=np.ones((2, 3), np.float32), sum=np.full(2, 3.0))
     server = serving(cut=2)
     ran = run("load", server.url, "--model", "sums", "--slo-ms", 20_000, "--load", 20,
@@ -266,12 +253,12 @@ def test_answers_that_are_not_whole_fail_in_one_line(
     assert "not an answer" in ran.err
 
 
-def test_settings_that_are_none_are_refused() -> None:
+def test_settings_that_are_none_are_refused():
     with pytest.raises(InvalidValueError, match="not a way of sending"):
         LoadSettings(np.ones(1), tensors="text")
 
 
-def test_classes_are_drawn_as_in_a_simulation(run: Run, serving: Callable[..., Server]) -> None:
+def test_classes_are_drawn_as_in_a_simulation(run, serving):
     server = serving()
     ran = run("load", server.url, "--model", "sums", "--slo-ms", "500:0.3,900:0.7", "--load", 500,
               "--duration-s", 0.4, "--json")
@@ -281,9 +268,7 @@ def test_classes_are_drawn_as_in_a_simulation(run: Run, serving: Callable[..., S
     assert slos.count(500.0) / len(slos) == pytest.approx(0.3, abs=0.12)
 
 
-def test_what_cannot_be_sent_is_refused_in_one_line(
-    run: Run, serving: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_what_cannot_be_sent_is_refused_in_one_line(run, serving, tmp_path):
     server = serving()
     base = ["--slo-ms", 100, "--load", 10, "--duration-s", 1]
     refused(run("load", "localhost:1", "--model", "sums", *base), 2, "not the URL")
@@ -309,7 +294,7 @@ def test_what_cannot_be_sent_is_refused_in_one_line(
     assert server.seen == []
 
 
-def test_labelled_samples_of_a_measurement_can_be_sent() -> None:
+def test_labelled_samples_of_a_measurement_can_be_sent():
     model = RemoteModel("http://x", (TensorSpec("x", "FP32", (3,)),), (
         TensorSpec("scores", "FP32", (4,)), TensorSpec("energy", "FP32", (1,))), False, False)
     labels, groups = np.array([3, 0]), np.array([0, 0])
@@ -323,23 +308,18 @@ def test_labelled_samples_of_a_measurement_can_be_sent() -> None:
         two.samples({"x": np.zeros((2, 3)), "label": labels}, "file")
 
 
-def test_without_the_extra_help_works_and_running_says_what_is_missing(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_help_works_and_running_says_what_is_missing(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "httptools", None)
     assert cli.get_command(None, "load") is not None  # type: ignore[arg-type]
     refused(run("load", "http://127.0.0.1:9", "--model", "x", "--slo-ms", 1, "--load", 1), 2,
             "httptools", "pip install 'ramsis[serve]'")
 
 
-def test_the_examples_of_the_help_page_run(
-    run: Run, serving: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_examples_of_the_help_page_run(run, serving, tmp_path, monkeypatch):
     server = serving()
     monkeypatch.chdir(tmp_path)
     np.savez("digits.npz", x=np.zeros((4, 3), np.float32), sum=np.zeros(4))
     command = cli.get_command(None, "load")  # type: ignore[arg-type]
-    assert command is not None
     lines = examples(command.help)
     assert len(lines) == 2
     for line in lines:
@@ -351,7 +331,7 @@ def test_the_examples_of_the_help_page_run(
         assert "violations" in ran.out
 
 
-def test_names_of_models_in_urls() -> None:
+def test_names_of_models_in_urls():
     for url, model in (("http://h:1/v2/models/m", None), ("http://h:1/", "m"),
                        ("http://h:1/v2", "m"), ("http://h:1/v2/models/m/infer", None)):
         assert model_url(url, model) == "http://h:1/v2/models/m"

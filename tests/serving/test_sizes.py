@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ def written(folder: Path, size: str = "x:1") -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory):
     with running(written(tmp_path_factory.mktemp("sizes"))) as server:
         yield server
 
@@ -91,14 +90,14 @@ def values(server: Running, request: dict[str, Any]) -> dict[str, list[float]]:
     return {output["name"]: output["data"] for output in answer["outputs"]}
 
 
-def test_requests_of_any_length_are_answered(server: Running) -> None:
+def test_requests_of_any_length_are_answered(server):
     for length in (1, 5, 16, 3):
         answer = values(server, document([1.0] * length))
         assert answer["sum"] == [length]
         assert answer["length"] == [length]
 
 
-def test_a_batch_is_padded_to_its_longest_with_zeros(server: Running) -> None:
+def test_a_batch_is_padded_to_its_longest_with_zeros(server):
     rng = np.random.default_rng(0)
     rows = [rng.integers(1, 5, rng.integers(1, 17)).astype(float).tolist() for _ in range(80)]
     with ThreadPoolExecutor(8) as pool:
@@ -124,7 +123,7 @@ POLICY = {
 
 
 @pytest.fixture(scope="module")
-def by_size(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def by_size(tmp_path_factory):
     folder = written(tmp_path_factory.mktemp("by-size"), size="mask")
     shutil.rmtree(folder / "policies")
     (folder / "policies").write_text(json.dumps(POLICY))
@@ -132,7 +131,7 @@ def by_size(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield server
 
 
-def test_a_policy_for_sizes_serves_and_loses_none(by_size: Running) -> None:
+def test_a_policy_for_sizes_serves_and_loses_none(by_size):
     rng = np.random.default_rng(0)
     rows = [rng.integers(1, 5, rng.integers(1, 17)).astype(float).tolist() for _ in range(200)]
     with ThreadPoolExecutor(8) as pool:
@@ -150,7 +149,7 @@ def test_a_policy_for_sizes_serves_and_loses_none(by_size: Running) -> None:
     assert by_size.metric("ramsis_promised_effective_accuracy") == 0.75
 
 
-def test_a_load_sends_samples_of_their_sizes(by_size: Running, tmp_path: Path) -> None:
+def test_a_load_sends_samples_of_their_sizes(by_size, tmp_path):
     size = np.array([3, 16, 7, 1], dtype=np.int64)
     mask = np.arange(16) < size[:, None]
     np.savez(tmp_path / "texts.npz", x=np.where(mask, 2.0, 9.0), mask=np.ones((4, 16)), size=size,
@@ -174,7 +173,7 @@ def test_a_load_sends_samples_of_their_sizes(by_size: Running, tmp_path: Path) -
         in str(ran.exception)
 
 
-def test_a_policy_for_sizes_needs_a_source_of_them(by_size: Running, tmp_path: Path) -> None:
+def test_a_policy_for_sizes_needs_a_source_of_them(by_size, tmp_path):
     for change, message in (
             (('size = "x:1"\nmax_size = 16\n', ""), "does not say where sizes come from"),
             (("max_size = 16", "max_size = 32"), "max_size: sizes beyond those of the policy: got "
@@ -190,7 +189,7 @@ def test_a_policy_for_sizes_needs_a_source_of_them(by_size: Running, tmp_path: P
         assert message in str(ran.exception)
 
 
-def test_the_metadata_says_that_the_length_is_free(server: Running) -> None:
+def test_the_metadata_says_that_the_length_is_free(server):
     answer = json.loads(server.ask("GET", "/v2/models/sums")[2])
     assert [entry["shape"] for entry in answer["inputs"]] == [[-1, -1], [-1, -1]]
 
@@ -204,16 +203,14 @@ def test_the_metadata_says_that_the_length_is_free(server: Running) -> None:
                  {"name": "mask", "datatype": "INT64", "shape": [1, 3], "data": [1, 1, 1]}]},
      "inputs: inputs of different lengths: got [2, 3]"),
 ])
-def test_a_size_that_is_not_served_is_refused(
-    server: Running, request_: dict[str, Any], message: str
-) -> None:
+def test_a_size_that_is_not_served_is_refused(server, request_, message):
     status, answer = asked(server, request_)
     assert status == 400
     assert message in answer["error"]
     assert values(server, document([2.0]))["sum"] == [2.0]
 
 
-def test_a_mask_ends_the_padding_of_clients(by_size: Running) -> None:
+def test_a_mask_ends_the_padding_of_clients(by_size):
     answer = values(by_size, document([1.0] * 3 + [0.0] * 9, [2.0] + [0.0] * 11, sizes=[3, 1]))
     assert answer["sum"] == [3.0, 2.0]
     assert answer["length"] in ([3, 3], [3, 1])  # in one batch, or each in its own
@@ -232,7 +229,7 @@ def arrays(length: int, queries: int = 2, count: int = 4) -> list[Any]:
     ("ids:1", [5, 5]), ("pixels:2", [5, 5]), ("ids", [5, 5]), ("count", [4, 4]),
     ("parameters.tokens", [7, 7]),
 ])
-def test_sizes_are_read_from_their_source(source: str, sizes: list[int]) -> None:
+def test_sizes_are_read_from_their_source(source, sizes):
     assert SizeReader(source, SPECS, 9, "file")(arrays(5), {"tokens": 7}) == sizes
 
 
@@ -244,14 +241,12 @@ def test_sizes_are_read_from_their_source(source: str, sizes: list[int]) -> None
     ("parameters.tokens", {"tokens": 10}, "got 10"),
     ("count", {}, "count: not a size that is served: got 40"),
 ])
-def test_what_is_no_size_is_refused(
-    source: str, parameters: dict[str, Any], message: str
-) -> None:
+def test_what_is_no_size_is_refused(source, parameters, message):
     with pytest.raises(InvalidValueError, match=message):
         SizeReader(source, SPECS, 9, "file")(arrays(5, count=40), parameters)
 
 
-def test_padding_before_the_end_is_refused() -> None:
+def test_padding_before_the_end_is_refused():
     given = arrays(3)
     given[0][1] = [0, 1, 1]
     with pytest.raises(InvalidValueError, match="ids: a mask with padding before the end"):
@@ -264,7 +259,7 @@ def test_padding_before_the_end_is_refused() -> None:
     ("pixels:1", "not a dimension of the input"),
     ("pixels:x", "not a dimension of the input"),
 ])
-def test_a_source_that_tells_no_size_is_refused(source: str, message: str) -> None:
+def test_a_source_that_tells_no_size_is_refused(source, message):
     with pytest.raises(InputFileError, match=message):
         SizeReader(source, SPECS, 9, "file")
 
@@ -275,16 +270,14 @@ def test_a_source_that_tells_no_size_is_refused(source: str, message: str) -> No
     (("max_size = 16", "max_size = 70000"), "max_size: size is too large: got 70000"),
     (("shape = [-1]", "shape = [0]"), "shape: not a shape.*or -1 for the size"),
 ])
-def test_variants_files_of_no_sizes_are_refused(
-    tmp_path: Path, change: tuple[str, str], message: str
-) -> None:
+def test_variants_files_of_no_sizes_are_refused(tmp_path, change, message):
     path = tmp_path / "variants.toml"
     path.write_text(VARIANTS.format(size="x:1").replace(*change, 1))
     with pytest.raises(InputFileError, match=message):
         read_variants(path)
 
 
-def test_other_servers_refuse_sizes(tmp_path: Path) -> None:
+def test_other_servers_refuse_sizes(tmp_path):
     path = tmp_path / "variants.toml"
     path.write_text(VARIANTS.format(size="x:1"))
     with pytest.raises(InputFileError, match="size: Triton serves requests of one size only"):

@@ -46,9 +46,7 @@ def run(load_qps: float, engine: str, scheduler: FleetScheduler | None = None,
 
 @pytest.mark.parametrize("scheduler", [None, Greedy("drop"), JellyfishPlus(), SlackFit(4)])
 @pytest.mark.parametrize("load_qps", [300.0, 1500.0, 6000.0])
-def test_compiled_and_plain_runs_agree(
-    load_qps: float, scheduler: FleetScheduler | None
-) -> None:
+def test_compiled_and_plain_runs_agree(load_qps, scheduler):
     plain, compiled = (run(load_qps, engine, scheduler, duration_ms=1000.0)
                        for engine in ("plain", "compiled"))
     assert compiled.slo_ms is not None
@@ -60,7 +58,7 @@ def test_compiled_and_plain_runs_agree(
         sorted(plain.drop_request) == sorted(compiled.drop_request)
 
 
-def test_who_is_due_first_leaves_first() -> None:
+def test_who_is_due_first_leaves_first():
     found = run(1500.0, "auto")
     due = found.arrival_ms + found.slo_ms
     left = found.served_ms
@@ -69,7 +67,7 @@ def test_who_is_due_first_leaves_first() -> None:
         assert (due[waiting] >= due[query] - 1e-9).all()
 
 
-def test_classes_come_in_their_shares_and_change_no_arrivals() -> None:
+def test_classes_come_in_their_shares_and_change_no_arrivals():
     found = run(1500.0, "auto")
     share = float((found.slo_ms == 60.0).mean())
     assert abs(share - 0.3) < 5 * np.sqrt(0.21 / found.requests)
@@ -78,12 +76,12 @@ def test_classes_come_in_their_shares_and_change_no_arrivals() -> None:
     assert np.array_equal(found.arrival_ms, one)
 
 
-def test_a_policy_for_other_classes_is_refused() -> None:
+def test_a_policy_for_other_classes_is_refused():
     with pytest.raises(InputFileError, match="made for other SLO classes"):
         Policies((policy(300.0),)).prepare(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0))
 
 
-def test_a_closed_loop_has_no_classes() -> None:
+def test_a_closed_loop_has_no_classes():
     fleet = replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
     plan = Policies((policy(300.0),)).prepare(fleet)
     with pytest.raises(InvalidValueError, match="closed loop has no SLO classes"):

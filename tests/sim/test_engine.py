@@ -24,7 +24,7 @@ from tests.runs import run_plan
 from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run
 
 
-def test_at_one_instant_batches_finish_then_queries_arrive_then_timers_ring() -> None:
+def test_at_one_instant_batches_finish_then_queries_arrive_then_timers_ring():
     log: list[tuple[float, str, object]] = []
 
     class WithTimer(Logged):
@@ -43,7 +43,7 @@ def test_at_one_instant_batches_finish_then_queries_arrive_then_timers_ring() ->
     ]
 
 
-def test_batches_that_finish_together_do_so_in_the_order_of_their_dispatch() -> None:
+def test_batches_that_finish_together_do_so_in_the_order_of_their_dispatch():
     log: list[tuple[float, str, object]] = []
 
     class Backwards(Logged):
@@ -56,7 +56,7 @@ def test_batches_that_finish_together_do_so_in_the_order_of_their_dispatch() -> 
     assert [what for when, kind, what in log if kind == "idle"] == [2, 0, 1]
 
 
-def test_a_timer_for_the_present_instant_rings_after_it() -> None:
+def test_a_timer_for_the_present_instant_rings_after_it():
     rings: list[float] = []
 
     class Now(Scheduler):
@@ -71,7 +71,7 @@ def test_a_timer_for_the_present_instant_rings_after_it() -> None:
     assert (done.batch_of == NEVER_ANSWERED).all()
 
 
-def test_service_network_and_deadline_add_up() -> None:
+def test_service_network_and_deadline_add_up():
     log: list[tuple[float, str, object]] = []
     done = run(fleet([[30.0]], network_ms=2.0, slo_ms=64.0), partial(Logged, log=log),
                [1.0, 1.0, 1.0])
@@ -115,9 +115,7 @@ def wrong(act: str) -> type[Scheduler]:
         ("engine.wake_at(float('inf'))", ["timer", "inf"]),
     ],
 )
-def test_what_cannot_be_done_stops_the_run_and_names_the_event(
-    act: str, words: list[str]
-) -> None:
+def test_what_cannot_be_done_stops_the_run_and_names_the_event(act, words):
     with pytest.raises(SchedulerError, match="at 3 ms, arrival of request 2") as stopped:
         run(fleet([[50.0, 60.0]], workers=2), wrong(act), [1.0, 2.0, 3.0])
     assert "\n" not in str(stopped.value)
@@ -125,7 +123,7 @@ def test_what_cannot_be_done_stops_the_run_and_names_the_event(
         assert word in str(stopped.value)
 
 
-def test_a_mistake_when_a_worker_is_idle_or_a_timer_rings_is_named_too() -> None:
+def test_a_mistake_when_a_worker_is_idle_or_a_timer_rings_is_named_too():
     class AtIdle(Logged):
         def on_end(self, worker: int, batch: int) -> None:
             self.engine.run(worker, 0, [0])
@@ -146,7 +144,7 @@ def test_a_mistake_when_a_worker_is_idle_or_a_timer_rings_is_named_too() -> None
     assert issubclass(SchedulerError, RamsisError)
 
 
-def test_timers_without_end_are_stopped() -> None:
+def test_timers_without_end_are_stopped():
     class Restless(Scheduler):
         def on_arrival(self, query: int) -> None:
             self.engine.wake_at(self.engine.now_ms)
@@ -157,7 +155,7 @@ def test_timers_without_end_are_stopped() -> None:
         run(fleet([[1.0]]), Restless, [0.0])
 
 
-def test_users_who_do_not_think_and_are_always_dropped_are_stopped() -> None:
+def test_users_who_do_not_think_and_are_always_dropped_are_stopped():
     class Refusing(Scheduler):
         def on_arrival(self, query: int) -> None:
             self.engine.drop(query)
@@ -168,7 +166,7 @@ def test_users_who_do_not_think_and_are_always_dropped_are_stopped() -> None:
             Refusing)
 
 
-def test_timers_alone_do_not_keep_a_run_going_when_no_query_waits() -> None:
+def test_timers_alone_do_not_keep_a_run_going_when_no_query_waits():
     class Ticking(Logged):
         def on_arrival(self, query: int) -> None:
             super().on_arrival(query)
@@ -202,9 +200,7 @@ def accounted(done: Run) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(lattice_arrivals(), st.integers(0, 2**32), st.integers(1, 4))
-def test_every_query_is_accounted_for_whatever_a_scheme_does(
-    arrivals: np.ndarray, seed: int, workers: int
-) -> None:
+def test_every_query_is_accounted_for_whatever_a_scheme_does(arrivals, seed, workers):
     small = fleet([[3.0, 5.0], [8.0, 20.0]], workers=workers, slo_ms=15.0)
     done = run(small, anything(seed).start, arrivals.tolist())
     assert done.requests == len(arrivals)
@@ -213,9 +209,7 @@ def test_every_query_is_accounted_for_whatever_a_scheme_does(
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 6), st.sampled_from([0.0, 1.0, 7.5]), st.integers(0, 2**32))
-def test_every_query_of_a_closed_loop_is_accounted_for(
-    users: int, think_ms: float, seed: int
-) -> None:
+def test_every_query_of_a_closed_loop_is_accounted_for(users, think_ms, seed):
     small = fleet([[3.0, 5.0]], workers=2, slo_ms=15.0)
     done = run_plan(small, anything(seed), ClosedLoop(users, think_ms, 200.0), monitored=True)
     assert done.requests >= users
@@ -224,13 +218,13 @@ def test_every_query_of_a_closed_loop_is_accounted_for(
     accounted(done)
 
 
-def test_a_closed_loop_of_one_user_cycles_through_service_and_thinking() -> None:
+def test_a_closed_loop_of_one_user_cycles_through_service_and_thinking():
     done = Engine.of_fleets((fleet([[10.0]]),), ClosedLoop(1, 5.0, 60.0), 60.0,
                             np.random.default_rng(0), None).serve(partial(Logged, log=[]))
     assert done.arrival_ms.tolist() == [0.0, 15.0, 30.0, 45.0]
 
 
-def test_a_closed_loop_keeps_its_users_busy() -> None:
+def test_a_closed_loop_keeps_its_users_busy():
     """Six users, two workers, 10 ms each: throughput 200/s, response 30 ms."""
     done = Engine.of_fleets((fleet([[10.0]], workers=2),), ClosedLoop(6, 0.0, 1000.0), 1000.0,
                             np.random.default_rng(0), None).serve(partial(Logged, log=[]))
@@ -238,7 +232,7 @@ def test_a_closed_loop_keeps_its_users_busy() -> None:
     assert (done.answered_ms - done.arrival_ms)[6:].tolist() == [30.0] * 198
 
 
-def test_the_same_seed_gives_every_scheme_the_same_arrivals_and_luck() -> None:
+def test_the_same_seed_gives_every_scheme_the_same_arrivals_and_luck():
     rng = np.random.default_rng(5)
     drawn = np.sort(rng.uniform(5.0, 9.0, (1, 2, 64)), axis=2)
     small = fleet([[9.0, 9.0]], workers=2, quantiles_ms=drawn)
@@ -250,7 +244,7 @@ def test_the_same_seed_gives_every_scheme_the_same_arrivals_and_luck() -> None:
     assert again.answered_ms.tolist() == one.answered_ms.tolist()
 
 
-def test_drawn_service_times_follow_the_quantiles_of_the_batch() -> None:
+def test_drawn_service_times_follow_the_quantiles_of_the_batch():
     quantiles = np.sort(np.random.default_rng(1).gamma(3.0, 2.0, 50))
     small = fleet([[9.0]], quantiles_ms=quantiles[None, None, :])
     arrivals = 100.0 * np.arange(4000)

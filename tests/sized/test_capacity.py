@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from ramsis.profiles import load
 from ramsis.sim import ConstantLoad, Recorded
 from ramsis.sized import SizedProblem, capacity, simulate_sized, sized_scheduler
 from ramsis.sized.capacity import SizedTrial, fewest_workers_of_sizes
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.sized.short import short_search
 
 PROFILE = load("minilm-cpu")
@@ -28,7 +26,7 @@ FILE = "size,count\n8,5\n20,3\n60,2\n250,1\n"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _short_bounds() -> Iterator[None]:
+def _short_bounds():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("ramsis.sized.capacity._STRETCHES", 3)
         yield
@@ -38,7 +36,7 @@ def problem(workers: int = 1, slo_ms: float = 300.0) -> SizedProblem:
     return SizedProblem.of(PROFILE, SIZES, slo_ms=slo_ms, workers=workers)
 
 
-def test_fewer_workers_miss_the_target() -> None:
+def test_fewer_workers_miss_the_target():
     scheduler = "token-budget:max_tokens=512"
     row = fewest_workers_of_sizes(problem(), PROFILE, LOAD, Targets(0.02), scheduler=scheduler,
                                   seeds=range(2))
@@ -50,7 +48,7 @@ def test_fewer_workers_miss_the_target() -> None:
     assert row["tried"] == [trial["workers"] for trial in row["trials"]]
 
 
-def test_a_share_of_each_class_takes_more_workers() -> None:
+def test_a_share_of_each_class_takes_more_workers():
     rows = [fewest_workers_of_sizes(
         problem(), PROFILE, LOAD, Targets(0.1), scheduler="token-budget:order=size",
         min_in_time_by_class=shares, seeds=range(2)) for shares in (None, 0.97)]
@@ -59,7 +57,7 @@ def test_a_share_of_each_class_takes_more_workers() -> None:
     assert min(entry["in_time_rate"] for entry in rows[1]["by_class"]) >= 0.97
 
 
-def test_recorded_requests_have_their_sizes() -> None:
+def test_recorded_requests_have_their_sizes():
     drawn = SIZES.sample(600, np.random.default_rng(0))
     trace = Recorded([10.0 * i for i in range(600)], 6000.0, sizes=drawn)
     row = fewest_workers_of_sizes(problem(), PROFILE, trace, Targets(0.02),
@@ -82,7 +80,7 @@ def bursts() -> Recorded:
 
 
 @pytest.mark.slow
-def test_a_policy_for_a_trace_is_made_for_its_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_for_a_trace_is_made_for_its_bursts(monkeypatch):
     """One worker fewer misses the target, and the search plays the trace."""
     short_search(monkeypatch)
     trace, policies = bursts(), {}
@@ -106,7 +104,7 @@ def test_a_policy_for_a_trace_is_made_for_its_bursts(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_policies_for_each_number_of_workers_keep_the_target() -> None:
+def test_policies_for_each_number_of_workers_keep_the_target():
     row = fewest_workers_of_sizes(problem(), PROFILE, LOAD, Targets(0.02))
     assert row["violation_rate"] == row["expected_violation_rate"] <= 0.02
     assert row["clear"]
@@ -125,16 +123,14 @@ def test_policies_for_each_number_of_workers_keep_the_target() -> None:
      "every_ms: not for requests with a size"),
     (300.0, Targets(0.01), (0.5, 0.5), InvalidValueError, "not a share for each size class"),
 ])
-def test_what_no_workers_reach_is_refused(
-    slo_ms: float, targets: Targets, shares: float | None, error: type[Exception], message: str
-) -> None:
+def test_what_no_workers_reach_is_refused(slo_ms, targets, shares, error, message):
     with pytest.raises(error, match=message):
         fewest_workers_of_sizes(problem(slo_ms=slo_ms), PROFILE, LOAD, targets,
                                 scheduler="delay:wait_ms=299", min_in_time_by_class=shares,
                                 seeds=range(1))
 
 
-def test_the_command_states_workers_and_shares_by_size(run: Run, tmp_path: Path) -> None:
+def test_the_command_states_workers_and_shares_by_size(run, tmp_path):
     sizes = tmp_path / "sizes.csv"
     sizes.write_text(FILE)
     command = ["capacity", "--profiles", "minilm-cpu", "--slo-ms", "300", "--load", "150",
@@ -162,8 +158,8 @@ def test_the_command_states_workers_and_shares_by_size(run: Run, tmp_path: Path)
     (0.025, 0.010, 0.82, 0.05, False, False),
 ])
 def test_certain_are_the_rates_and_the_shares_of_classes(
-    late: float, late_half: float, in_time: float, half: float, met: bool, clear: bool
-) -> None:
+    late, late_half, in_time, half, met, clear
+):
     """Targets are 2 % late and 0.8 of the only class; the ends of both intervals decide."""
     row = {"workers": 2, "queries": 1000, "seeds": 5, "accuracy": 1.0, "accuracy_half_width": 0.0,
            "violation_rate": late, "violation_rate_half_width": late_half,

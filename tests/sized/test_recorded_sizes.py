@@ -14,13 +14,12 @@ from ramsis.sim import ConstantLoad, Recorded
 from ramsis.sized import SizedProblem, search, simulate_sized, upper_bound
 from ramsis.sized.policy import SizedPolicy, generate_sized
 from ramsis.sized.simulate import drawn
-from tests.cli.command import Run
 
 PROFILE = load("minilm-cpu")
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Path:
+def trace(tmp_path):
     """20,000 requests, one in eight of them long, and these in bursts."""
     rng = np.random.default_rng(5)
     rows, at_s, busy = [], 0.0, False
@@ -44,7 +43,7 @@ def problem_and_requests(trace: Path) -> tuple[SizedProblem, Recorded]:
                            slo_ms=300.0), recorded
 
 
-def test_simulation_and_bound_have_the_requests_of_the_trace(trace: Path) -> None:
+def test_simulation_and_bound_have_the_requests_of_the_trace(trace):
     problem, recorded = problem_and_requests(trace)
     apart = Arrivals.parse(f"trace:{trace}")
     own = apart.with_sizes_of(trace)
@@ -63,7 +62,7 @@ def test_simulation_and_bound_have_the_requests_of_the_trace(trace: Path) -> Non
         bounds[1].in_time - bounds[1].in_time_half_width)
 
 
-def test_the_search_plays_the_whole_trace(trace: Path) -> None:
+def test_the_search_plays_the_whole_trace(trace):
     problem, recorded = problem_and_requests(trace)
     own = Arrivals.parse(f"trace:{trace}").with_sizes_of(trace)
     for arrivals, requests in ((own, 20_000), (Arrivals.parse("poisson"), search.REQUESTS)):
@@ -78,7 +77,7 @@ def test_the_search_plays_the_whole_trace(trace: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_promise_is_what_a_replay_of_the_trace_gives(trace: Path) -> None:
+def test_the_promise_is_what_a_replay_of_the_trace_gives(trace):
     problem, recorded = problem_and_requests(trace)
 
     def policy_for(arrivals: Arrivals) -> SizedPolicy:
@@ -94,9 +93,7 @@ def test_the_promise_is_what_a_replay_of_the_trace_gives(trace: Path) -> None:
     assert policy_for(apart).expectations["violation_rate"] < played["violation_rate"] - 0.02
 
 
-def test_the_command_says_that_requests_keep_their_sizes(
-    run: Run, trace: Path, tmp_path: Path
-) -> None:
+def test_the_command_says_that_requests_keep_their_sizes(run, trace, tmp_path):
     command = ["simulate", "--profiles", "minilm-cpu", "--slo-ms", 300, "--workers", 1, "--load",
                80, "--duration-s", 20, "--scheduler", "replanned-dp", "--arrivals",
                f"trace:{trace}", "--sizes"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,11 +37,10 @@ def rates(policy: Policy, slower: float = 1.0, spells: SlowSpells | None = None)
                     SimulationSettings(service="distribution", slow_spells=spells))
 
 
-def test_it_costs_little_and_states_longer_times_as_they_are_simulated() -> None:
+def test_it_costs_little_and_states_longer_times_as_they_are_simulated():
     as_profiled, policy = made(0.0), made(None)
     assert as_profiled.headroom is None
     record = policy.headroom
-    assert record is not None
     assert record.factor == 1.1
     lost = (as_profiled.expectations.effective_accuracy
             - policy.expectations.effective_accuracy)
@@ -60,7 +58,7 @@ def test_it_costs_little_and_states_longer_times_as_they_are_simulated() -> None
 
 
 @pytest.mark.slow
-def test_fewer_requests_are_late_in_slow_spells() -> None:
+def test_fewer_requests_are_late_in_slow_spells():
     spells = SlowSpells(0.05, 3.0, 100.0)
     late = [rates(policy, 1.0, spells).estimate("violation_rate").mean
             for policy in (made(None), made(0.0))]
@@ -68,9 +66,7 @@ def test_fewer_requests_are_late_in_slow_spells() -> None:
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
-def test_the_file_verifies_and_each_of_its_numbers_is_checked(
-    dispatch: str, tmp_path: Path
-) -> None:
+def test_the_file_verifies_and_each_of_its_numbers_is_checked(dispatch, tmp_path):
     path, policy = tmp_path / "policy.json", made(
         None, dispatch=dispatch, grid="fixed:15", max_queue=6)
     write(policy, path)
@@ -112,18 +108,14 @@ def _choice(
 @pytest.mark.parametrize(("losses", "factor", "solutions"), [
     ((0.0029, 0.0), 1.1, 2), ((0.0031, 0.0029), 1.05, 3), ((0.0031, 0.0031), 1.0, 3),
     ((None, 0.001), 1.05, 3), ((None, None), 1.0, 3), ((-0.01, 0.0), 1.1, 2)])
-def test_the_first_share_that_gives_up_little_is_taken(
-    losses: tuple[float | None, float | None], factor: float, solutions: int
-) -> None:
+def test_the_first_share_that_gives_up_little_is_taken(losses, factor, solutions):
     chosen, factors = _choice({1.0: 0.0, 1.1: losses[0], 1.05: losses[1]})
     assert chosen == factor
     assert len(factors) == solutions
 
 
 @pytest.mark.parametrize(("bound", "solutions"), [(0.9, 1), (0.9011, 2)])
-def test_what_is_close_to_the_bound_is_compared_with_nothing(
-    bound: float, solutions: int
-) -> None:
+def test_what_is_close_to_the_bound_is_compared_with_nothing(bound, solutions):
     chosen, factors = _choice({1.0: 0.0, 1.1: 0.002}, bound)
     assert chosen == 1.1
     assert len(factors) == solutions
@@ -131,15 +123,13 @@ def test_what_is_close_to_the_bound_is_compared_with_nothing(
 
 @pytest.mark.parametrize(("capacity_qps", "factors"), [
     (1.11, [1.1]), (1.09, [1.05]), (1.04, [1.0]), (0.9, [1.0])])
-def test_none_is_planned_for_more_than_the_workers_can_do(
-    capacity_qps: float, factors: list[float]
-) -> None:
+def test_none_is_planned_for_more_than_the_workers_can_do(capacity_qps, factors):
     losses: dict[float, float | None] = {1.0: 0.0, 1.1: 0.0, 1.05: 0.0}
     assert _choice(losses, 0.9, capacity_qps) == (factors[0], factors)
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
-def test_near_and_beyond_the_capacity_policies_are_planned_as_profiled(dispatch: str) -> None:
+def test_near_and_beyond_the_capacity_policies_are_planned_as_profiled(dispatch):
     settings = SynthesisSettings(**{**GIVEN, "grid": "fixed:15", "max_queue": 6},
                                  dispatch=dispatch)
     capacity_qps = generate_policy(PROFILE, LOAD_QPS, settings).expectations.capacity_qps
@@ -149,23 +139,21 @@ def test_near_and_beyond_the_capacity_policies_are_planned_as_profiled(dispatch:
         assert least <= policy.planned_factor <= most
 
 
-def test_a_share_that_is_given_is_that_of_the_policy() -> None:
+def test_a_share_that_is_given_is_that_of_the_policy():
     policy = made(0.2)
     assert policy.planned_factor == 1.2
     assert policy.certificate.gain < made(0.0).certificate.gain
     assert made(0.0).planned_factor == 1.0
 
 
-def test_service_times_that_leave_no_batch_in_time_are_refused() -> None:
+def test_service_times_that_leave_no_batch_in_time_are_refused():
     fastest = float(PROFILE.latency_table("p95", 1).latency_ms.min())
     with pytest.raises(InfeasibleError, match="below every latency"):
         generate_policy(PROFILE, 100.0, SynthesisSettings(
             slo_ms=1.05 * fastest, workers=4, service="p95", headroom=0.1))
 
 
-def test_late_requests_are_served_as_planned_where_another_model_could_be_in_time(
-    tmp_path: Path
-) -> None:
+def test_late_requests_are_served_as_planned_where_another_model_could_be_in_time(tmp_path):
     """With 30 to 32 ms of slack two requests fit on the second model, not if it takes longer."""
     crossing = profiles.ProfileSet("crossing", tuple(
         profiles.ModelProfile(name, accuracy, tuple(
@@ -180,7 +168,7 @@ def test_late_requests_are_served_as_planned_where_another_model_could_be_in_tim
     assert all(check.holds for check in checks)
 
 
-def test_a_policy_that_cannot_be_replayed_is_planned_as_profiled() -> None:
+def test_a_policy_that_cannot_be_replayed_is_planned_as_profiled():
     """So many requests come within the SLO that no run of them settles."""
     fleets = 7_000
     policy = generate_policy(PROFILE, fleets * LOAD_QPS, SynthesisSettings(
@@ -190,7 +178,7 @@ def test_a_policy_that_cannot_be_replayed_is_planned_as_profiled() -> None:
     assert policy.headroom == HeadroomRecord(1.0, None, None)
 
 
-def test_there_is_none_per_decision_unless_it_is_asked_for() -> None:
+def test_there_is_none_per_decision_unless_it_is_asked_for():
     assert SynthesisSettings(slo_ms=25, workers=4, objective="per-decision").headroom == 0.0
     asked = SynthesisSettings(slo_ms=25, workers=4, objective="per-decision", headroom=0.01)
     assert asked.headroom == 0.01

@@ -13,7 +13,7 @@ from ramsis.policy import DISPATCHES
 from ramsis.settings import settings_of
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.recipes import RECIPES
-from ramsis.synthesis.settings import LIMITS, PAPER, Limit, as_in_the_paper, defaults_of
+from ramsis.synthesis.settings import LIMITS, PAPER, as_in_the_paper, defaults_of
 from ramsis.worker.problem import Objective
 from scripts.options_page import condition, limits_table, settings_table
 from tests.synthesis.samples import tiny_profile
@@ -27,19 +27,19 @@ BAD: dict[str, Any] = {
 }
 
 
-def test_the_tables_of_the_page_have_every_setting_and_limit() -> None:
+def test_the_tables_of_the_page_have_every_setting_and_limit():
     rows = settings_table().splitlines()[2:]
     assert [row.split("`")[1] for row in rows] == list(settings_of(SynthesisSettings))
     limits = limits_table()
     assert [limit for limit in LIMITS if limit.why not in limits] == []
 
 
-def test_every_dispatch_rule_has_a_recipe() -> None:
+def test_every_dispatch_rule_has_a_recipe():
     assert list(RECIPES) == list(DISPATCHES)
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"{condition(limit)}: {limit.option}")
-def test_a_limit_names_option_value_allowed_and_reason(limit: Limit) -> None:
+def test_a_limit_names_option_value_allowed_and_reason(limit):
     bad = BAD[limit.option]
     if "service" in limit.given:
         bad = "model"
@@ -56,9 +56,7 @@ def test_a_limit_names_option_value_allowed_and_reason(limit: Limit) -> None:
 
 @pytest.mark.parametrize("objective", Objective)
 @pytest.mark.parametrize("dispatch", DISPATCHES)
-def test_what_is_not_given_is_the_default_of_dispatch_rule_and_objective(
-    dispatch: str, objective: str
-) -> None:
+def test_what_is_not_given_is_the_default_of_dispatch_rule_and_objective(dispatch, objective):
     if (dispatch, objective) == ("central-queue", "per-decision"):
         pytest.skip("refused")
     chosen = SynthesisSettings(slo_ms=100.0, workers=2, dispatch=dispatch, objective=objective)
@@ -68,7 +66,7 @@ def test_what_is_not_given_is_the_default_of_dispatch_rule_and_objective(
     assert {name: getattr(chosen, name) for name in defaults} == defaults
 
 
-def test_a_setting_is_read_checked_and_documented_by_its_declaration() -> None:
+def test_a_setting_is_read_checked_and_documented_by_its_declaration():
     declared = settings_of(SynthesisSettings)["violation_price"]
     assert declared.read("0.5", "round-robin: violation_price") == 0.5
     assert declared.default_words == "1; 0 with per-decision"
@@ -86,7 +84,7 @@ def test_a_setting_is_read_checked_and_documented_by_its_declaration() -> None:
     assert "violation_price : float" in documentation
 
 
-def test_the_paper_serves_what_is_late_and_has_no_price() -> None:
+def test_the_paper_serves_what_is_late_and_has_no_price():
     per_decision = SynthesisSettings(slo_ms=100.0, workers=2, objective="per-decision",
                                      service="p95")
     assert per_decision == SynthesisSettings(slo_ms=100.0, workers=2, **PAPER)
@@ -99,7 +97,7 @@ def test_the_paper_serves_what_is_late_and_has_no_price() -> None:
 
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)
-def test_a_policy_says_what_it_was_made_for(dispatch: str) -> None:
+def test_a_policy_says_what_it_was_made_for(dispatch):
     chosen = SynthesisSettings(slo_ms=100.0, workers=2, dispatch=dispatch, max_queue=4,
                                grid="fixed:10")
     policy = generate_policy(tiny_profile(), 200.0, chosen)

@@ -30,7 +30,7 @@ def by_exact_rounds(problem: WorkerProblem) -> tuple[np.ndarray, float]:
 
 @settings(max_examples=25, deadline=None)
 @given(problem=worker_problems())
-def test_what_first_rounds_lead_to_is_what_exact_rounds_lead_to(problem: WorkerProblem) -> None:
+def test_what_first_rounds_lead_to_is_what_exact_rounds_lead_to(problem):
     _, gain = by_exact_rounds(problem)
     solution = solve_on_nodes(build_structured(problem))
     assert solution.evaluation.gain == pytest.approx(gain, abs=1e-10)
@@ -39,7 +39,7 @@ def test_what_first_rounds_lead_to_is_what_exact_rounds_lead_to(problem: WorkerP
 
 @pytest.mark.parametrize("late", ["serve", "drop"])
 @pytest.mark.parametrize("load_qps", [20.0, 150.0, 600.0])
-def test_no_exact_round_is_needed(load_qps: float, late: str) -> None:
+def test_no_exact_round_is_needed(load_qps, late):
     """The table is the one of exact rounds, and values of the first rounds prove it optimal."""
     problem = small_problem(load_qps, late=late)
     mdp = build_structured(problem)
@@ -56,7 +56,7 @@ def test_no_exact_round_is_needed(load_qps: float, late: str) -> None:
     assert low <= gain <= high <= low + 4e-9
 
 
-def test_values_that_are_not_exact_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_are_not_exact_prove_nothing(monkeypatch):
     """Then a factorisation does, with the same result."""
     mdp = build_structured(small_problem(150.0))
     proven = solve_on_nodes(mdp)
@@ -74,7 +74,7 @@ def test_values_that_are_not_exact_prove_nothing(monkeypatch: pytest.MonkeyPatch
     assert factorised.gain == pytest.approx(proven.gain, abs=1e-10)
 
 
-def test_without_rounds_the_policy_is_kept() -> None:
+def test_without_rounds_the_policy_is_kept():
     problem = small_problem(150.0)
     policy, rounds, values = first_rounds(
         build_structured(problem), problem.fastest_policy(), 0)

@@ -38,7 +38,7 @@ def times(*at_ms: float, **more: Any) -> dict[str, Any]:
     return stream(workload={"times_ms": list(at_ms)}, **more)
 
 
-def test_events_of_an_instant_come_in_the_documented_order() -> None:
+def test_events_of_an_instant_come_in_the_documented_order():
     seen = []
 
     def script(engine: Engine, name: str, *args: Any) -> None:
@@ -58,7 +58,7 @@ def test_events_of_an_instant_come_in_the_documented_order() -> None:
                     (10.0, "on_scaled"), (10.0, "on_arrival"), (10.0, "on_timer")]
 
 
-def test_the_first_load_in_the_cluster_takes_its_own_time() -> None:
+def test_the_first_load_in_the_cluster_takes_its_own_time():
     loaded = []
 
     def script(engine: Engine, name: str, *args: Any) -> None:
@@ -77,7 +77,7 @@ def test_the_first_load_in_the_cluster_takes_its_own_time() -> None:
     assert measure(run).never_answered == 1
 
 
-def test_a_cold_start_is_a_load_after_the_arrival() -> None:
+def test_a_cold_start_is_a_load_after_the_arrival():
     def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival" and args[0] == 0:
             engine.load(0, 0)
@@ -94,7 +94,7 @@ def test_a_cold_start_is_a_load_after_the_arrival() -> None:
     assert found.utilisation == pytest.approx(20 / 1000)  # while requests may come
 
 
-def test_processing_holds_cores_and_crosses_the_network() -> None:
+def test_processing_holds_cores_and_crosses_the_network():
     cores = []
 
     def script(engine: Engine, name: str, *args: Any) -> None:
@@ -114,7 +114,7 @@ def test_processing_holds_cores_and_crosses_the_network() -> None:
     assert run.worker[run.batch_of].tolist() == [1]
 
 
-def test_streams_after_others_and_closed_loops() -> None:
+def test_streams_after_others_and_closed_loops():
     def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival":
             engine.run(0, 0, [args[0]])
@@ -128,7 +128,7 @@ def test_streams_after_others_and_closed_loops() -> None:
     assert run.stream.tolist() == [0, 0, 2, 2, 2, 2, 2, 1]
 
 
-def test_batches_slow_each_other_down_and_no_work_is_lost() -> None:
+def test_batches_slow_each_other_down_and_no_work_is_lost():
     def halves(worker: int, running: Any) -> list[float]:
         return [1.0 / len(running)] * len(running)
 
@@ -141,7 +141,7 @@ def test_batches_slow_each_other_down_and_no_work_is_lost() -> None:
     assert run.finish_ms.tolist() == [15, 20]
 
 
-def test_requests_join_and_leave_a_continuous_batch() -> None:
+def test_requests_join_and_leave_a_continuous_batch():
     steps = [{"worker_type": "gpu", "batch": 1, "latency_ms": 1},
              {"worker_type": "gpu", "batch": 2, "latency_ms": 2}]
 
@@ -161,7 +161,7 @@ def test_requests_join_and_leave_a_continuous_batch() -> None:
     assert run.answered_ms[:2].tolist() == [15, 20]
 
 
-def test_static_batches_of_tokens_end_with_the_longest() -> None:
+def test_static_batches_of_tokens_end_with_the_longest():
     def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival":
             engine.run(0, 0, [args[0]])
@@ -171,7 +171,7 @@ def test_static_batches_of_tokens_end_with_the_longest() -> None:
     assert run.answered_ms.tolist() == [70]
 
 
-def test_workers_are_scaled() -> None:
+def test_workers_are_scaled():
     def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_start":
             assert engine.scale_up(0) == 1
@@ -214,9 +214,7 @@ REFUSALS: list[tuple[str, Callable[[Engine, int], Any]]] = [
 
 
 @pytest.mark.parametrize(("message", "act"), REFUSALS)
-def test_what_cannot_be_done_stops_the_run_naming_the_event(
-    message: str, act: Callable[[Engine, int], Any]
-) -> None:
+def test_what_cannot_be_done_stops_the_run_naming_the_event(message, act):
     def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival":
             act(engine, args[0])
@@ -231,7 +229,7 @@ def test_what_cannot_be_done_stops_the_run_naming_the_event(
     assert "\n" not in str(stopped.value)
 
 
-def test_timers_without_end_are_stopped() -> None:
+def test_timers_without_end_are_stopped():
     def script(engine: Engine, name: str, *args: Any) -> None:
         if name in ("on_arrival", "on_timer"):
             engine.wake_at(engine.now_ms + 1.0)
@@ -240,7 +238,7 @@ def test_timers_without_end_are_stopped() -> None:
         played(scenario(streams=[times(0)]), script)
 
 
-def test_loads_without_end_that_serve_nobody_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_without_end_that_serve_nobody_are_stopped(monkeypatch):
     """As of round robin, where no two models are given up for a large one at a time."""
     monkeypatch.setattr(engine_module, "_MOST", 50)
 
@@ -258,7 +256,7 @@ def test_loads_without_end_that_serve_nobody_are_stopped(monkeypatch: pytest.Mon
         played(made, script)
 
 
-def test_loads_while_nobody_waits_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_while_nobody_waits_may_go_on(monkeypatch):
     monkeypatch.setattr(engine_module, "_MOST", 50)
 
     def script(engine: Engine, name: str, *args: Any) -> None:
@@ -275,7 +273,7 @@ def test_loads_while_nobody_waits_may_go_on(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(run.load_model) > 900
 
 
-def test_requests_of_a_family_may_be_answered_by_another_model() -> None:
+def test_requests_of_a_family_may_be_answered_by_another_model():
     def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival":
             engine.run(0, 1, [args[0]])
