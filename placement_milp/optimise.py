@@ -235,7 +235,7 @@ def _counts_moves(program: PlacementProgram) -> bool:
 
 
 def _cut(program: PlacementProgram) -> None:
-    """Set the numbers of GPUs by layout to the least that have the instances in use.
+    """Set the numbers of GPUs by layout to the fewest that have all instances in use.
 
     A search that stopped early, or in which GPUs cost nothing, may use more GPUs. If moves count,
     the layouts of the search stay, as the objective counts their unchanged instances; only
@@ -261,7 +261,7 @@ def _cut(program: PlacementProgram) -> None:
 
 
 def _keep(program: PlacementProgram) -> None:
-    """Set ``kept`` to the values that save the most loading at the rounded counts.
+    """Set the variables ``kept`` to save the most loading, at the rounded worker counts.
 
     The linear program is that of :func:`placement_milp.formulation.kept` with all other variables
     fixed.

@@ -164,7 +164,7 @@ def _extended(
 
 
 def _additions(table: PartitionTable, kinds: list[Instance], layout: Layout) -> bool:
-    """Return whether an instance can be added to a layout."""
+    """Return whether any instance of ``kinds`` can be added to a layout."""
     taken: set[int] = set()
     spare = table.compute_slices
     for name, start in layout:
@@ -180,7 +180,7 @@ def multisets(
     candidates: Collection[Layout], useful: Collection[str],
     current: Collection[tuple[str, int]] = (),
 ) -> tuple[Layout, ...]:
-    """Return the undominated layouts.
+    """Return the layouts that no other one dominates, by the counts of their instances.
 
     A layout dominates another if it has at least as many of each useful instance (on which a
     pattern can run), and all instances of ``current`` (which the GPU has) that the other has.

@@ -52,7 +52,7 @@ _TRIED = 3  # number of batches tried for such a family, the fastest ones
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Way of answering requests of a family: by a variant, or under a policy."""
+    """Answers that a family can get: those of a variant, or of a policy, with their accuracy."""
 
     # name of the family; name of the variant, or a description of the value table's row
     family: str
@@ -311,7 +311,7 @@ def _policy_offer(family: Family, row: ValueRow, memory_mb: float) -> Offer:
 
 
 def _undominated(problem: Problem, patterns: list[Pattern]) -> list[Pattern]:
-    """Return the undominated ones of the patterns on a worker type.
+    """Return the patterns on a worker type that no other one dominates.
 
     Rates above the family's demand count as equal to it.
     """

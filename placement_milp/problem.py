@@ -92,7 +92,7 @@ class Family(Record):
 
 @dataclass(frozen=True, slots=True)
 class WorkerType(Record):
-    """Workers of one kind: number, memory, cost, and how they can be cut."""
+    """Equal workers: number, memory, cost, and the instances that a GPU can be divided into."""
 
     name: Annotated[str, "Unique."]
     count: Annotated[
@@ -302,7 +302,7 @@ class Rules(Record):
 
 @dataclass(frozen=True, slots=True)
 class Colocation(Record):
-    """A rule about what may share a worker, or where a family may run."""
+    """Co-location rule: variants that may not share a worker, or the types that may run them."""
 
     kind: Annotated[
         str, COLOCATIONS,

@@ -185,7 +185,7 @@ def _uses(pattern: Pattern, load: Mapping[Quality, float]) -> tuple[Use, ...]:
 
 
 def families(problem: Problem, groups: Iterable[Group]) -> tuple[FamilyResult, ...]:
-    """Return for each family what part of its demand is answered, and how accurately."""
+    """Return each family's share of demand answered in time, accuracy and worst latency."""
     groups = tuple(groups)
     queueing = problem.rules.in_time_quantile is not None
     return tuple(_family(family, groups, queueing) for family in problem.families)

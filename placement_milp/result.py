@@ -83,7 +83,7 @@ class CutGpu(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class FamilyResult(WrittenRecord):
-    """Demand of a family and the part of it that is answered."""
+    """Demand of a family, with the share answered in time and its accuracy."""
 
     name: str
     demand_qps: Positive

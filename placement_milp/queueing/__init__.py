@@ -54,7 +54,7 @@ class Lane:
         return cls(batch, sizes, tuple(listed[size] for size in sizes))
 
     def table(self, factor: float) -> _Floats:
-        """Return the latencies by size, from 0, multiplied by a factor."""
+        """Return batch latencies in ms, indexed by size from 0, multiplied by a factor."""
         return factor * np.interp(np.arange(self.batch + 1), self.sizes, self.latency_ms)
 
     @property

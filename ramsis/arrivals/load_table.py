@@ -195,7 +195,7 @@ def _varying(rows: list[list[str]], time: int) -> list[int]:
 
 
 def _step_ms(texts: list[str], unit: str | None) -> float | None:
-    """Return the ms between rows if equal for most and at least a second; else None.
+    """Return the time in ms between most rows, at least a second; None if they are uneven.
 
     Return None as well if the texts are no times.
     """

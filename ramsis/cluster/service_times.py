@@ -200,7 +200,7 @@ class ServiceTimes:
 
 
 def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTable:
-    """Return the latency table that schedulers see, at p95 if times are drawn."""
+    """Return the latencies that schedulers plan with: fixed times, or p95 of drawn ones."""
     if service != DISTRIBUTION and service not in STATISTICS:
         raise InvalidValueError("unknown service times", where="service", value=service,
                                 allowed=", ".join((*STATISTICS, DISTRIBUTION)))

@@ -197,9 +197,10 @@ def _with_top(
     batches: Sequence[Deviations], pooled: _Sorted, models: Mapping[str, BoolArray],
     top: float, alike: float,
 ) -> Tails | None:
-    """Fit tails of the share ``top``; None if the common one has fewer than ``alike`` samples.
+    """Fit tails to the largest share ``top`` of the deviations, over batches that are alike.
 
-    ``pooled`` has the values of all batches; ``models`` has the mask of each model's batches.
+    ``pooled`` has the values of all batches; ``models`` has the mask of each model's batches. None
+    if batches that are alike have fewer than ``alike`` samples.
     """
     included = np.ones(len(batches), dtype=bool)
     tails = {name: Tail.of(pooled.only(batches, mask), top) for name, mask in models.items()}

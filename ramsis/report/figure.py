@@ -144,7 +144,7 @@ def plain_numbers(axis: Axis) -> None:
 
 
 def look_numbers(names: Iterable[str]) -> dict[str, int]:
-    """Return the number of the look of each name, all different.
+    """Return a different index of colour, dashes and marker for each name.
 
     A name that begins with the name of a scheduler, such as ``round-robin:paper``, has the
     scheduler's colour. Other names get the first unused looks, in their order.

@@ -13,7 +13,7 @@ _RARE = 1e-6  # probability below which a state counts as one that does not occu
 
 
 def rare_from(policy: Policy) -> IntArray:
-    """Return, for each queue length, the slack bin from which on the state hardly ever occurs.
+    """Return for each queue length the slack bin from which on states are improbable.
 
     If the earliest deadline has the slack s, the oldest request arrived SLO − s ago, and all other
     requests of the queue arrived since. A queue is rare if so many Poisson arrivals in this time

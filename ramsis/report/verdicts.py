@@ -267,7 +267,7 @@ def one_model_bound(row: Mapping[str, Any]) -> float | None:
 
 
 def bounded_schedulers(row: Row) -> str:
-    """Return what the schedulers of a row's bounds answer a request by.
+    """Describe the schedulers that a row's bounds hold for: one model or cascades per request.
 
     Rows with second opinions have ``upper_bound_one_model`` beside the bound for schedulers with
     cascades, and a search for the fewest workers their ``gain``.
@@ -277,7 +277,7 @@ def bounded_schedulers(row: Row) -> str:
 
 
 def upper_bounds(rows: Rows, x: str = "load_qps") -> dict[str, dict[Any, float]]:
-    """Return bounds on effective accuracy over another key, by a name that says of whom."""
+    """Return bounds on effective accuracy over the key ``x``, by a name with the schedulers."""
     bounds: dict[str, dict[Any, float]] = {}
     for row in rows:
         cascades = row["upper_bound"] if "upper_bound_one_model" in row else None
@@ -289,7 +289,7 @@ def upper_bounds(rows: Rows, x: str = "load_qps") -> dict[str, dict[Any, float]]
 
 
 def bounds_on_workers(rows: Rows, key: str = "workers_bound") -> dict[str, dict[Any, float]]:
-    """Return lower bounds on workers or cost over the load, by a name that says of whom."""
+    """Return lower bounds on workers or cost over the load, by a name with the schedulers."""
     bounds: dict[str, dict[Any, float]] = {}
     for row in rows:
         cascades = row.get("gain") is not None

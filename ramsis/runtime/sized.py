@@ -327,7 +327,7 @@ class SizedRule:
 
 
 class SizedQueue(Generic[T]):
-    """The requests that wait for the workers of one queue.
+    """Queue of waiting requests, from which a rule takes the batches of idle workers.
 
     Parameters
     ----------
@@ -436,7 +436,7 @@ class SizedQueue(Generic[T]):
         return self._oldest(dropped)
 
     def _best_padded(self, state: _State, m: int, ranks: bytes, best: _Candidate) -> _Candidate:
-        """Return the best batch of model ``m``, or ``best`` if that is worth more.
+        """Return the best batch of model ``m``, or ``best`` if its net value is larger.
 
         ``ranks`` are the ranks of the waiting requests' cells for the model, sorted.
         """
@@ -508,7 +508,7 @@ class SizedQueue(Generic[T]):
         return best
 
     def _best_packed(self, state: _State, m: int, ranks: bytes, best: _Candidate) -> _Candidate:
-        """Return the best batch without padding of model ``m``, or ``best`` if that is worth more.
+        """Return the best packed batch of model ``m``, or ``best`` if its net value is larger.
 
         As in :meth:`_best_padded`, a second pass leaves out requests that the batch makes late.
         """

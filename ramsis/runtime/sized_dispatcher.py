@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class SizedDispatcher(Generic[R]):
-    """Decides for the workers of one queue by a policy for requests with a size.
+    """Dispatcher of requests with a size, from one queue to its workers, by a policy.
 
     Parameters
     ----------
@@ -69,28 +69,28 @@ class SizedDispatcher(Generic[R]):
 
     @property
     def level(self) -> Level[Any]:
-        """The level that serves."""
+        """Policy set level of the policy, the only one."""
         assert self._level is not None
         return self._level
 
     @property
     def overhead_ms(self) -> float:
-        """Taken from the slack of what arrives."""
+        """Time that is subtracted from the slack of arriving requests."""
         return self.settings.overhead_ms
 
     @property
     def workers_up(self) -> int:
-        """How many workers are up."""
+        """Number of workers that are up."""
         return sum(self._up)
 
     @property
     def queued(self) -> int:
-        """Requests that wait."""
+        """Number of waiting requests."""
         return len(self._waiting)
 
     @property
     def wake_ms(self) -> float:
-        """When to call :meth:`timer`: at the next deadline while all workers are down."""
+        """Time at which to call :meth:`timer`: the next deadline while all workers are down."""
         if any(self._up) or not self._waiting:
             return inf
         return min(ticket.deadline_ms for ticket in self._waiting.values())
@@ -129,7 +129,7 @@ class SizedDispatcher(Generic[R]):
     def unsure(
         self, now_ms: float, start: Start[R], confidences: Sequence[float]
     ) -> list[Ticket[R]]:
-        """Return that no answer is unsure."""
+        """Return no requests, as these policies give no second opinions."""
         return []
 
     def finished(

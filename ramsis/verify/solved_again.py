@@ -84,7 +84,7 @@ def _spread(what: str, stated: Spread, again: Spread, tolerance: float) -> list[
 def accuracy_check(
     claim: str, stated: float | None, derived: float | None, in_time: float, tolerance: float
 ) -> Check:
-    """Check an accuracy among the share ``in_time``, which may be too small to define it."""
+    """Check the accuracy of the requests in time; any value holds if ``in_time`` is about 0."""
     allowed = tolerance * _FEW_IN_TIME / max(in_time, 1e-300)
     if allowed >= 1.0:
         return Check(claim, stated, derived, True)

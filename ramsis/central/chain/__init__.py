@@ -173,7 +173,7 @@ class Chain:
         return solution
 
     def _parts(self, solution: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Split a solution into values by idle level and queue, and values of the last idle worker.
+        """Split a solution into values by idle level and queue, and those of one worker idle.
 
         The first, (3, I, N), are of waiting, and of deciding at an end of a batch and after an
         arrival; the second, (N, J), of deciding with one worker idle, by slack bin.

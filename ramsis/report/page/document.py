@@ -112,7 +112,7 @@ def _title_beside(section: Section, beside: Sequence[Section]) -> str:
 
 
 def _measures_row(name: str, sections: Sequence[Section]) -> dict[str, str]:
-    """Return the figures of a name, each in its format, and of two their difference."""
+    """Return a row of one figure of all sections, formatted; of two also the difference."""
     row = {"what": name}
     numbers: list[float] = []
     form = ""

@@ -605,7 +605,7 @@ class Engine:
         scheduler.on_timer(token)
 
     def _happen(self, scheduler: Scheduler[Any], event: tuple[float, int, int, int, int]) -> None:
-        """Handle an event other than the end of a batch."""
+        """Dispatch an event other than the end of a batch to its handler."""
         _, kind, _, first, second = event
         if kind == _LOADED:
             self.workers.arrived(first, second)

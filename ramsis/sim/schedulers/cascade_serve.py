@@ -66,7 +66,7 @@ class _Gear(NamedTuple):
 
 @dataclass(frozen=True)
 class CascadeServe(OneQueue):
-    """CascadeServe: a cascade with fixed thresholds for each range of loads; see the module."""
+    """CascadeServe: a cascade with fixed thresholds for each range of loads."""
 
     name: ClassVar[str] = "cascade-serve"
 

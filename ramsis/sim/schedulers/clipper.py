@@ -22,7 +22,7 @@ _BACK_OFF = 0.9
 
 @dataclass(frozen=True)
 class Clipper(PerType):
-    """Clipper: one model, with a batch limit that each worker adapts; see the module."""
+    """Clipper: one model, with a batch limit that each worker adapts to its batch times."""
 
     name: ClassVar[str] = "clipper"
 

@@ -30,7 +30,7 @@ from ramsis.sim.tables import Compiled, stack
 
 @dataclass(frozen=True)
 class FixedThreshold(OneQueue):
-    """Cascade of two models with a fixed threshold of confidence; see the module."""
+    """Cascade of two models; a confidence below a fixed threshold asks the second."""
 
     name: ClassVar[str] = "fixed-threshold"
 

@@ -166,7 +166,7 @@ class ModelSwitching(PerType):
 
 
 def _limits(fleet: Fleet, model: int) -> list[int]:
-    """Return the batch limits worth a trial, the most efficient first; see the module."""
+    """Return the batch limits of a model to try, the one of highest throughput first."""
     allowed = max(fleet.largest_batch(model, fleet.slo_ms / 2.0), 1)
     throughput = throughput_qps(fleet, model)[:allowed]
     before = np.append(0.0, np.maximum.accumulate(throughput)[:-1])

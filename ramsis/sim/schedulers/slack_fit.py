@@ -37,7 +37,7 @@ from ramsis.sim.tables import Compiled, any_idle_level, stack
 
 @dataclass(frozen=True)
 class SlackFit(PerType):
-    """SuperServe's SlackFit: model and batch by the slack of the head; see the module."""
+    """SuperServe's SlackFit: model and batch by the bucket of the head's slack."""
 
     name: ClassVar[str] = "slackfit"
 

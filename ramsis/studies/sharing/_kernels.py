@@ -226,9 +226,10 @@ def largest_configurations(
 
 @njit(cache=True)
 def most_in_groups(times: _Floats, least: int, within: float) -> int:
-    """Return the most times that disjoint groups of at least ``least``, within a span, can cover.
+    """Return the largest number of times in disjoint groups of ``least`` or more within a span.
 
-    ``times`` are sorted. The recurrence is f of ``bound.py``, for f(i) the first i times.
+    ``times`` are sorted; a group lasts ``within`` ms at most. The recurrence is f of ``bound.py``,
+    for f(i) the first i times.
     """
     best = np.zeros(len(times) + 1, np.int64)
     # Monotone queue (sliding-window maximum) of starts b of the last group, by f(b) - b.

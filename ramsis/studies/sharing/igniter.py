@@ -228,7 +228,7 @@ class Igniter:
     def _part(
         self, model: SharedModel, rows: Sequence[SharedBatch], rate_rps: float
     ) -> _Part | None:
-        """Return the workload of a rate; None if one GPU cannot serve it."""
+        """Return the workload of a rate with its smallest share; None if a GPU cannot serve it."""
         gathered = math.ceil(rate_rps * self.budget_share * model.slo_ms / 1000 - _EPSILON)
         sizes = self._sizes(rows)
         row = next((row for row in reversed(sizes) if row.batch <= gathered), sizes[0])

@@ -44,7 +44,7 @@ def _just_after(at_ms: float) -> float:
 
 
 class Clockwork(Scheduler[Engine]):
-    """Clockwork's heuristic scheduler: work ahead, and loads by demand; see the module.
+    """Clockwork's heuristic scheduler: workers get batches ahead, and models by demand.
 
     Parameters
     ----------
