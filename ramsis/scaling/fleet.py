@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,10 +71,6 @@ class DecisionTables:
     tables: Mapping[int, Compiled]  # by number of active workers
     quantiles_ms: FloatArray  # service times, shape (M, B, Q); Q = 1 for fixed service times
     network_ms: float = 0.0  # added to the service time of each batch
-    _sizes: tuple[int, ...] = field(init=False, repr=False, default=())
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_sizes", tuple(sorted(self.tables)))
 
     @classmethod
     def of(
@@ -151,10 +148,10 @@ class DecisionTables:
         accuracy = np.array([policy.models[row].accuracy for policy, row in largest.values()])
         return cls(dispatch, names, accuracy, every[0].levels, compiled, quantiles_ms)
 
-    @property
+    @cached_property
     def workers(self) -> tuple[int, ...]:
         """Numbers of active workers with a table, in increasing order."""
-        return self._sizes
+        return tuple(sorted(self.tables))
 
     @property
     def draws(self) -> bool:
@@ -166,7 +163,7 @@ class DecisionTables:
 
         If all are larger, return the smallest.
         """
-        return max((size for size in self._sizes if size <= active), default=self._sizes[0])
+        return max((size for size in self.workers if size <= active), default=self.workers[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,8 @@ of events and the arithmetic of slack, load and service times are the same. With
 worker has its own queue and fixed turns, so workers do not interact and are simulated one by one.
 
 Requests are given by their arrival times; a batch is written as start, finish, worker, model,
-size, and its index as ``batch_of`` of its requests. Every kernel returns the number of batches.
+size, and its index as ``batch_of`` of its requests. Kernels return the number of batches;
+:func:`central_queue` keeps it in its state, so that a caller can change the workers in between.
 
 For speed, arrays are taken out of their tuples once, before the loops, and helpers that take
 arrays have one return, few loops, and no branch between two uses of an array. Otherwise numba
@@ -195,8 +196,12 @@ def round_robin(
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_ms, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers = arrival_ms.size, terms.workers
+    # By worker: its oldest request without a batch, whose successors are each ``workers`` further;
+    # how many of these had arrived at its last decision; the end of its batch.
     heads, waiting = np.arange(workers), np.zeros(workers, dtype=np.int64)
     free_at = np.full(workers, -np.inf)
+    # By worker, for the load monitor: arrivals until its last decision, and those before the
+    # monitor's window.
     seen, past = np.zeros(workers, dtype=np.int64), np.zeros(workers, dtype=np.int64)
     count, level, last_row = 0, terms.level, queue_row.shape[1] - 1
     for stretch in range(0, n, _STRETCH * workers):

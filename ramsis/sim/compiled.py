@@ -59,7 +59,7 @@ def replay(
     terms = _kernels.RunTerms.of(fleet, requests, level, monitor_ms, scheduler.slowness)
     out = _kernels.DecisionRoom.of(n)
     drop_ms = np.empty(n)  # set for dropped requests only
-    count = _KERNELS[scheduler.kernel](requests, tables, terms, out, drop_ms)
+    count = _KERNELS[scheduler.dispatch](requests, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(out.batch_of == DROPPED).astype(np.int32)
     return Run(
         site=fleet.site,

@@ -107,7 +107,7 @@ class PlacedCascade(NamedTuple):
 class Compiled:
     """A scheduler that kernels can run."""
 
-    kernel: str  # the dispatch rule
+    dispatch: str  # the dispatch rule, by which the kernel is chosen
     tables: Tables
     slowness: float = 1.0  # service time as a multiple of what the tables assume
     # second opinions of each level, by rising load; none where no level has any
@@ -116,12 +116,12 @@ class Compiled:
     @property
     def central(self) -> bool:
         """Whether the kernel is the central queue, whose requests may have different SLOs."""
-        return self.kernel == "central-queue"
+        return self.dispatch == "central-queue"
 
     @property
     def in_turn(self) -> bool:
         """Whether requests join the workers' own queues in turn."""
-        return self.kernel == "round-robin"
+        return self.dispatch == "round-robin"
 
     def check(self, models: int, max_batch: int) -> None:
         """Refuse tables with models or batches that a fleet lacks: kernels do not check bounds.
