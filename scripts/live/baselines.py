@@ -1,21 +1,32 @@
 """Other schedulers as policies, so that a server that follows policies can run them.
 
 At a stated load Jellyfish+ and ModelSwitching run one model in batches up to a limit, as soon as a
-worker is idle: a table of a central queue that does not look at the slack.
+worker is idle: a table of a central queue that does not look at the slack. A fixed threshold of
+confidence is a cascade of one level.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy, PolicyModel
+from ramsis.profiles.confidences import Confidences
 from ramsis.sim import Fleet, FleetScheduler
+from ramsis.sim.cascades import served
+from ramsis.sim.tables import PlacedCascade
+from ramsis.synthesis.cascades.gate import NO_PROMISE
+from ramsis.synthesis.cascades.rule import padded, problems_of
+from ramsis.synthesis.cascades.search import Sample
 from ramsis.synthesis.recipes.recipe import sizes_stated
+from ramsis.synthesis.simulated import prepared_policy
 
-__all__ = ["as_policy"]
+__all__ = ["as_policy", "with_fixed_threshold"]
+
+_FEW, _MANY, _SEED = 30_000, 400_000, 1 << 20  # requests that compare thresholds, and promise
 
 
 def as_policy(spec: FleetScheduler, fleet: Fleet, like: Policy) -> Policy:
@@ -57,3 +68,28 @@ def _models(times: ServiceTimes) -> tuple[PolicyModel, ...]:
         quantiles_ms=tuple(map(tuple, times.quantiles_ms[m].tolist())) if drawn else None,
         samples=tuple(times.samples[m].tolist()) if drawn else None,
         run_as=sizes_stated(times.run_as[m])) for m, name in enumerate(times.models))
+
+
+def with_fixed_threshold(policy: Policy, confidences: Confidences) -> Policy:
+    """Return a policy with the fixed threshold that is best at its load by simulation.
+
+    Its promise states the simulated effective accuracy, violations and second opinions.
+
+    Parameters
+    ----------
+    policy : Policy
+        For a central queue, without second opinions.
+    """
+    fleet, _ = prepared_policy(policy)
+    few, many = (Sample(policy, fleet, policy.load_qps, count, _SEED) for count in (_FEW, _MANY))
+    _, problem, tables = max(
+        ((few.worth(PlacedCascade(tables, problem.expected_increment), 0.0)[0], problem, tables)
+         for problem in problems_of(policy, fleet, confidences)
+         for tables in map(problem.fixed_tables, problem.fixed_thresholds())),
+        key=itemgetter(0))
+    _, outcomes = served(PlacedCascade(tables, padded(problem.stated, 0.0)), fleet, many.requests)
+    in_time = many.in_time(outcomes.answered_ms, fleet.slo_ms)
+    return replace(policy, cascade=problem.cascade(tables, replace(
+        NO_PROMISE, effective_accuracy=float((outcomes.accuracy[many.counted] * in_time).mean()),
+        violation_rate=1.0 - float(in_time.mean()),
+        second_opinions=float(outcomes.second_opinion[many.counted].mean()))))
