@@ -8,7 +8,7 @@ import pytest
 
 from ramsis.mdp import SparseMDP, solve_average
 from ramsis.sized import path_bound, sized_scheduler
-from scripts.two_sizes import Stream, setting, sized_problem, value_of_slot
+from scripts.two_sizes import Stream, drawn_setting, sized_problem, value_of_slot
 from tests.reference.two_sizes import TwoSizes, simulated, solved
 
 ROWS = pd.read_csv(Path(__file__).parents[2] / "docs/results/two-sizes.csv")
@@ -31,7 +31,7 @@ def test_bound_is_above_what_any_scheduler_earned():
 
 def test_rows_have_the_optimum_of_their_settings():
     kept = ROWS.iloc[0]
-    problem = setting(int(kept["setting"]))
+    problem = drawn_setting(int(kept["setting"]))
     assert solved(problem, tolerance=1e-4).low == pytest.approx(kept["optimum"], rel=2e-4)
     assert sum(problem.probability) == pytest.approx(kept["load"], abs=1e-4)
 
