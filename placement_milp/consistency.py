@@ -45,6 +45,7 @@ class _Check:
             seen.add(name)
 
     def names(self) -> None:
+        """Check that names are unique, and that references between records exist."""
         problem = self.problem
         self.once("families[{}].name", (item.name for item in problem.families))
         self.once("worker_types[{}].name", (item.name for item in problem.worker_types))
@@ -136,6 +137,7 @@ class _Check:
                                   holding.worker, f"a layout that {table.name} can have")
 
     def values(self) -> None:
+        """Check that value tables name known families, worker types and variants."""
         self.once("values[{}].family", (item.family for item in self.problem.values))
         for i, table in enumerate(self.problem.values):
             path = f"values[{i}]"

@@ -194,6 +194,7 @@ def families(problem: Problem, groups: Iterable[Group]) -> tuple[FamilyResult, .
 def _family(
     family: Family, groups: tuple[Group, ...], queueing: bool
 ) -> FamilyResult:
+    """Return the share of a family's demand served by its groups, and its accuracy."""
     uses = [(group, use) for group in groups for use in group.uses if use.family == family.name]
     served = [(len(group.workers) // group.together * use.load_qps * use.in_time, use)
               for group, use in uses]

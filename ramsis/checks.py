@@ -222,7 +222,7 @@ def _is_sequence(cls: type) -> bool:
 
 
 def _items_of(inner: tuple[Any, ...]) -> _Kind | None:
-    """Return the kind of all items, or None where there are several."""
+    """Return the kind that an annotation gives to every item; None for several kinds."""
     hints = {hint for hint in inner if hint is not ...}
     return _kind_of(hints.pop()) if len(hints) == 1 else None
 

@@ -299,7 +299,7 @@ class _Group(NamedTuple):
         return (np.array(tail.deviation) - 1.0) * short_ms
 
     def _of_ms(self, tail: Tail) -> FloatArray:
-        """Return the medians of the batches from which the points of a tail come."""
+        """Return the median in ms of the batch that each point of a tail comes from."""
         return np.array(tail.median_ms or [self.times.median_ms])
 
 

@@ -30,6 +30,7 @@ def parse_loads(text: str) -> tuple[float, ...]:
 
 
 def _part(part: str, text: str) -> list[float]:
+    """Parse ``LOAD`` or ``START:STOP:STEP`` in requests per second to a list of loads."""
     try:
         # Decimal arithmetic, so that 0.1:0.5:0.1 ends at exactly 0.5.
         numbers = [Decimal(number) for number in part.split(":")]

@@ -96,6 +96,7 @@ def _arrivals(
     pieces: Iterator[tuple[int, str]], where: str, unit: str | None, time_column: str | None,
     size: str | None,
 ) -> Arrived:
+    """Read the timestamps in pieces of a text file, which may have a header, and the sizes."""
     reader: TimeColumn | None = None
     for first, text in pieces:
         if reader is None:
@@ -193,6 +194,7 @@ def _looks_like_time(field: str) -> bool:
 def _time_column(
     names: list[str], below: list[str], wanted: str | None, where: str
 ) -> int:
+    """Return the index of the column of arrival times; refuse tables of counts."""
     clean = [name.strip() for name in names]
     if wanted is not None:
         if wanted in clean:

@@ -221,6 +221,7 @@ class _Case:
     def of(
         cls, log: RequestLog, profile: ProfileSet, settings: AuditSettings, where: str
     ) -> _Case:
+        """Match a log to a profile, whose times are scaled to the log's measured batch times."""
         service = settings.service or default_service(profile)
         log = _named(log, profile, service, settings)
         largest = max(MAX_BATCH, int(log.batch.max()))

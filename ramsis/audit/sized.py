@@ -159,7 +159,7 @@ def _figures(problem: SizedProblem, served: SizedRun) -> dict[str, Any]:
 def _beside_profile(
     problem: SizedProblem, size: IntArray, batches: LoggedBatches
 ) -> tuple[float | None, float | None]:
-    """Return the service factor of a log's batches, and the share of padding in them."""
+    """Return measured over profiled batch time in a log, and the share of padding in batches."""
     if not len(batches.size):
         return None, None
     ran = batches.of >= 0

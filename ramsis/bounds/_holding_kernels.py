@@ -101,7 +101,8 @@ def _fill(
 ) -> None:
     """Compute H(k, j) and A(k, j) of all states, and the predecessor of each.
 
-    Costs are multiplied by ``share``; ``gain[q, n - 1]`` is the worth of n requests, the last q.
+    Costs are multiplied by ``share``; ``gain[q, n - 1]`` is the value of a run of n
+    requests of which q is the last.
     """
     low, high, offset = states.low, states.high, states.offset
     away, away_how, away_requests = states.value[0], states.how[0], states.requests[0]

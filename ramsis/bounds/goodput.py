@@ -269,7 +269,7 @@ def _task(priced: _Priced, servers: Servers) -> Task:
 class _Priced:
     """Dual bound on the requests in time, as a function of the prices of worker time.
 
-    Requests are sorted by group; a group is a model, or a chain of it whose runs are parts.
+    Requests are sorted by group: those of a model, or a chain of them in the order of deadlines.
     """
 
     def __init__(self, requests: ReleasedRequests, servers: Servers) -> None:

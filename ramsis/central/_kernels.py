@@ -14,7 +14,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def place(levels: IntArray, longest: int) -> tuple[IntArray, FloatArray]:
-    """Return each count up to ``longest`` as a mix of levels: the lower, and the next's share."""
+    """Interpolate counts up to ``longest`` between levels: lower level, and weight of the next."""
     low = np.zeros(longest + 1, np.int64)
     share = np.zeros(longest + 1)
     at = 0

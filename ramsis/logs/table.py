@@ -149,6 +149,7 @@ class LogTable:
         return ((self._as_read(),) if self._by_usual_names else ()) + tuple(self.notes)
 
     def _as_read(self) -> str:
+        """Describe which columns were read as which fields, with counts of the outcomes."""
         kind = self.kind
         rows = "" if kind is None else "".join(
             f" with {column} = {' or '.join(values)}" for column, values in kind.rows.items())
@@ -257,6 +258,7 @@ class LogTable:
         return self.dated or bool(self._origin_s)
 
     def _dates(self, texts: Any) -> FloatArray:
+        """Convert a column of dates and times to seconds, from the log's common origin."""
         import pandas as pd
 
         self.dated = True
@@ -282,6 +284,7 @@ class LogTable:
         return base_s - self._origin_s
 
     def _numbers(self, name: str, title: str, texts: Any, lasted: bool) -> FloatArray:
+        """Convert a column of times or durations to seconds, by the unit of its name or cells."""
         import pandas as pd
 
         numbers = pd.to_numeric(texts, errors="coerce").to_numpy()

@@ -247,6 +247,7 @@ def label_points(
 def _placed(
     axes: Axes, point: tuple[float, float], name: str, colour: str, taken: list[Bbox]
 ) -> bool:
+    """Write a name beside a point where it overlaps nothing; return whether there was a place."""
     from matplotlib.transforms import Bbox
 
     text = axes.annotate(name, point, (0, 0), textcoords="offset points", fontsize=7,

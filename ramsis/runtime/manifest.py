@@ -144,6 +144,7 @@ def _level(
 def _station(
     entry: Fields, folder: Path, types: Mapping[str, int], classes: Mapping[float, float]
 ) -> Station[PolicyFile]:
+    """Read a station of a level: worker types, policy file and shares of the SLO classes."""
     entry.only(_STATION_KEYS)
     names = entry.items("worker_types")
     for i, name in enumerate(names):

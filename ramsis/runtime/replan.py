@@ -260,6 +260,7 @@ class Replanner:
             self._on_change(policies)
 
     def _execute(self, command: list[str]) -> None:
+        """Run the generator in a process that a newer request can stop; raise its error."""
         # A newer request takes this lock, so it finds the process that it has to stop.
         with self._changed:
             if self._superseded():

@@ -134,6 +134,7 @@ class Comparison:
 
     def _row(self, name: str, tuned: bool, parameters: Mapping[str, Any],
              runs: tuple[ScaledRun | None, ScaledRun]) -> dict[str, Any]:
+        """Return the figures of the second run as a row, with those of the fitted part's run."""
         before, run = runs
         target, real = self.target, Delivered.of(run)
         asked = ({"meets_target": None,

@@ -122,6 +122,7 @@ class DecisionTables:
     def _as_made(
         cls, dispatch: str, by_workers: Mapping[int, Sequence[Policy]], every: Sequence[Policy]
     ) -> DecisionTables:
+        """Build the tables from policies by number of workers; ``every`` lists all of them."""
         # Policies may cover different models and batch sizes: take each model's service times
         # from the policy with the largest batch.
         largest: dict[str, tuple[Policy, int]] = {}

@@ -387,10 +387,11 @@ class _Fitted:
                 self.whole(table), solved_at, make.dynamics, decisions, real)))
         return min(tried, key=lambda priced: priced[0])[1]
 
-    def _cheapest_that_meets(self, target: Targets, ways: Iterable[_Made]) -> Candidate:
+    def _cheapest_that_meets(self, target: Targets, makers: Iterable[_Made]) -> Candidate:
+        """Simulate the tables of all makers, and return the cheapest that meets the target."""
         best: _Ranked | None = None
         nearest: Delivered | None = None
-        for make in ways:
+        for make in makers:
             cheapest: _Ranked | None = None
             search = _Search(make, self, target)
             for expected, (table, decisions, prices) in search.rounds():

@@ -234,6 +234,7 @@ def _shares(shares: Sequence[float], copies: int) -> FloatArray:
 def _start(
     types: Sequence[ScenarioWorkerType], places: dict[str, range], start: Sequence[StartState]
 ) -> tuple[tuple[int, ...], ...]:
+    """Return the models that each worker holds at the start, by index."""
     held: dict[str, dict[int, None]] = {
         name: {} for worker_type in types for name in worker_type.worker_names()}
     of_type = {worker_type.name: worker_type.worker_names() for worker_type in types}

@@ -100,6 +100,7 @@ class Call:
             tell(result)
 
     def _whole(self) -> Answer:
+        """Return the answer of a call whose queries are all answered, with joined parameters."""
         served = [batch for batch in self._served if batch is not None]
         first, finish_ms = served[0], self._finish_ms
         if len(served) == 1:

@@ -118,7 +118,7 @@ class RequestRecorder:
             self._writer.close()
 
     def _flushes(self, wait_s: float = 0.0) -> bool:
-        """Wait for the writing thread, and return whether it is still running."""
+        """Wait up to ``wait_s`` for the writing thread; return whether it still runs."""
         if self._thread is not None:
             self._thread.join(wait_s)
         return self._thread is not None and self._thread.is_alive()

@@ -105,7 +105,7 @@ def _fill(
     cut_ms : float
         Least slack of a member.
     worth : float
-        What a ms of the batch has to gain.
+        Gain that each ms of the batch must bring.
     cells, n : (C * N,), int
         The first n are those with waiting requests, in the order in which they are taken.
     counts, gain : (C * N,)

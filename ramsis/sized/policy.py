@@ -258,7 +258,7 @@ def _simulated(
     problem: SizedProblem, scheduler: SizedScheduler, load: ConstantLoad, seed: int, runs: int,
     on_run: Callable[[], object] = lambda: None,
 ) -> SizedResult:
-    """Simulate a scheduler on the requests of the promise with a seed."""
+    """Simulate a scheduler on the requests by which a promise with this seed is measured."""
     first = _PROMISE_SEED + runs * seed
     return simulate_sized(problem, scheduler, load, seeds=range(first, first + runs),
                           on_run=lambda _: on_run())

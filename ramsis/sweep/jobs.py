@@ -68,7 +68,7 @@ class SweepCluster:
 
     @classmethod
     def of(cls, cluster: Cluster) -> SweepCluster:
-        """Create it from a cluster."""
+        """Create the sweep's description of a cluster, with the fingerprints of its profiles."""
         return cls(cluster, tuple(worker_type.profile.fingerprint_with_confidences
                                   for worker_type in cluster.worker_types))
 

@@ -237,6 +237,7 @@ class Sweep:
                 on_step()
 
     def _finish(self, failed: dict[Path, JobOutcome]) -> SweepResult:
+        """Collect the jobs' results, write the sweep's tables and record; return the result."""
         every = self._every
         failures = tuple(Failure(job.cell, str(failed[job.path].error),
                                  failed[job.path].exit_code)

@@ -130,7 +130,7 @@ class ScenarioJob(Job):
 
     @property
     def needs(self) -> tuple[BoundJob, ...]:
-        """Jobs whose files it reads."""
+        """Jobs whose result files this job reads."""
         if not self.cell.bounded:
             return ()
         return (BoundJob(self.folder, self.cell, self.scenario),)

@@ -239,6 +239,7 @@ def _log(path: Path, unit: str | None, size: str | None) -> Trace:
 
 
 def _table(path: Path, format: str, unit: str | None, size: str | None) -> Trace:
+    """Read a published trace's CSV file, one row per request, by its known columns."""
     table = _TABLES[format]
     reader: TimeColumn | None = None
     for first, text in blocks(path):
@@ -272,6 +273,7 @@ def _sorted(went_back: int) -> tuple[str, ...]:
 def _json(
     path: Path, format: str, unit: str | None, key: str | None, size: str | None
 ) -> Trace:
+    """Read a trace of JSON lines, from the timestamps under ``key`` or the only usual key."""
     if format == "mooncake":
         return _mooncake(path, unit, size)
     if key is not None:

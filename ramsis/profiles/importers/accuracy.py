@@ -50,6 +50,7 @@ def read_accuracy(path: str | os.PathLike[str], unit: str | None = None) -> dict
 
 
 def _from_json(file: Path, by_user: str | None) -> dict[str, float]:
+    """Read accuracies by model from JSON, as fractions; ``by_user`` is the unit if not stated."""
     document = read_json(file)
     unit, values = document.get("unit"), document.get("accuracy")
     if by_user is not None and not isinstance(values, Mapping):

@@ -66,6 +66,7 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
 
 
 def _from_summary(document: Node) -> MeasuredRun:
+    """Read the latency statistics of a summary; refuse several requests in flight."""
     latency = document.item("request_latency")
     factor = _factor(latency)
     statistics: dict[str, Any] = {

@@ -205,7 +205,7 @@ class QuantilesCsv(ColumnMap):
 
 
 def _quantiles(columns: Collection[str]) -> list[str]:
-    """Return the names of the columns of so many quantiles, at least two."""
+    """Return the columns q0_ms, q1_ms, …, as many as ``columns`` has quantiles, at least two."""
     count = sum(re.fullmatch(r"q\d+_ms", column) is not None for column in columns)
     return [f"q{i}_ms" for i in range(max(count, 2))]
 

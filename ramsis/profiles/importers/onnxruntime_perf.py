@@ -65,6 +65,7 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
 
 
 def _from_rows(source: Source) -> MeasuredRun:
+    """Read a result file with one row per run, and the statistics that follow the rows."""
     samples: list[float] = []
     names: set[str] = set()
     stated: dict[str, float] = {}
@@ -132,6 +133,7 @@ def _compare(samples: list[float], stated: dict[str, float], where: str) -> None
 
 
 def _from_console(source: Source) -> MeasuredRun:
+    """Read the mean and the percentiles that the tool prints on the console."""
     values = {key: _labelled(source, label, unit) for key, (label, unit) in _LABELS.items()}
     mean = values["mean"]
     if mean is None:

@@ -91,6 +91,7 @@ def _left_out(source: Source, name: str, empty: int) -> list[str]:
 
 
 def _chosen(source: Source, wanted: str | None) -> str:
+    """Return the name of the histogram to read: the wanted one, or the only one of times."""
     names: list[str] = list(dict.fromkeys(_TYPE.findall(source.text)))
     if not names:
         of_torchserve = "ts_inference_latency_microseconds" in source.text
@@ -171,6 +172,7 @@ def _from_triton(source: Source) -> list[MeasuredRun]:
 
 
 def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _Series]:
+    """Read the samples of a histogram by (model, batch size); refuse a file that is cut off."""
     series: dict[tuple[str | None, int | None], _Series] = {}
     seen: set[tuple[str, ...]] = set()
     if not source.text.endswith("\n"):
@@ -276,6 +278,7 @@ def _from_buckets(
     key: tuple[str | None, int | None], series: _Series, edges: Sequence[float],
     counts: np.ndarray[Any, np.dtype[np.float64]], factor: float, more: list[str],
 ) -> MeasuredRun:
+    """Return a run with mean and percentiles interpolated in the buckets of a histogram."""
     statistics: dict[str, Any] = {"n": int(series.total),
                                   "mean_ms": series.sum / series.total * factor}
     notes = ["percentiles are those of a histogram, on the straight line between the ends of a "

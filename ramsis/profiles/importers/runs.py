@@ -241,6 +241,7 @@ def _add(
     models: dict[str, MeasuredModel], origin: dict[tuple[str, int], str], run: MeasuredRun,
     file: tuple[str, Path], given: Given, tool: str,
 ) -> None:
+    """Enter a run under its model and batch size; refuse a second run of the same."""
     name, path = file
     batch = _batch(run, name, path, given)
     model = _given(given.model, name) or run.model or _fallback(path)
@@ -273,6 +274,7 @@ def _pad(item: MeasuredModel) -> None:
 
 
 def _batch(run: MeasuredRun, name: str, path: Path, given: Given) -> int:
+    """Return the batch size of a run: stated, or confirmed by the inputs in flight."""
     by_user = _given(given.batch, name)
     if run.batch is not None and by_user is not None and run.batch != by_user:
         raise InvalidValueError(f"differs from the batch size in {path}, {run.batch}",

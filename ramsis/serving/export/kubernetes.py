@@ -77,6 +77,7 @@ def _deployment(
     name: str, labels: Mapping[str, str], image: str, claim: str, arguments: list[str],
     workers: int, drain_s: float, replicas: int,
 ) -> dict[str, Any]:
+    """Return the manifest of the Deployment, with probes and a volume for the models."""
     def probe(path: str, **terms: int) -> dict[str, Any]:
         return {"httpGet": {"path": path, "port": "http"}, **terms}
 

@@ -288,6 +288,7 @@ class _Worker:
             self._looks = None
 
     def _heard(self, message: bytes) -> None:
+        """Handle a message of the worker: the end of a batch, or progress of its start."""
         if self.state is State.READY:
             self._ends_s = math.inf
             self.pool.heard_s = time.monotonic()

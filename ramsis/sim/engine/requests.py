@@ -122,7 +122,7 @@ class RequestState:
         return np.concatenate([first, self._slos_made_ms])
 
     def answered(self, request: int, now_ms: float) -> None:
-        """Create the requests that follow a request which has been answered or dropped."""
+        """Create a user's next request, or begin the next streams, after a request's end."""
         stream = self.stream[request]
         loop = self._world.streams[stream].workload.loop
         if loop is not None:

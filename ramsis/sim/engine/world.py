@@ -192,7 +192,7 @@ class Times:
         return not any(self.tokens) and all(len(levels) == 1 for levels in self.levels)
 
     def load_ms(self, worker_type: int, model: int, first: bool) -> float:
-        """Return the time of a load, or of the first one of the model in the cluster."""
+        """Return the ms of a load; the first load of a model in the cluster may differ."""
         return (self.first_loads if first else self.loads)[worker_type][model]
 
     def runs(self, worker_type: int, model: int) -> bool:

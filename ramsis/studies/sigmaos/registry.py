@@ -33,7 +33,7 @@ class SigmaOSRegistry(SigmaOS):
         self.target = target
 
     def place(self, request: int) -> Place | None:
-        """Return any machine, and the first copy below the target."""
+        """Return any machine with free cores, and the first copy below ``target`` requests."""
         model = self.engine.requests.model[request]
         for copy in self.registered.get(model, ()):
             if copy.ongoing < self.target:

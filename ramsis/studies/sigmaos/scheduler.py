@@ -268,7 +268,7 @@ class SigmaOS(Scheduler[Engine]):
         return sent
 
     def send_of(self, group: int, key: tuple[int, int]) -> bool:
-        """Send a request of a queue, if one can be placed."""
+        """Send a request of a queue, if one can be placed; return whether one was sent."""
         queue = self.queues[group][key]
         choice = self.choose(queue)
         if choice is None:
@@ -320,7 +320,7 @@ class SigmaOS(Scheduler[Engine]):
     # Events.
 
     def on_arrival(self, request: int) -> None:
-        """Queue the request, when the scheduler has it."""
+        """Queue a request once it has reached the scheduler, after ``enqueue_ms``."""
         if self.enqueue_ms:
             self.engine.wake_at(self.engine.now_ms + self.enqueue_ms, request)
         else:

@@ -190,7 +190,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
         return priority, load_ms
 
     def place(self, model: int, priority: float, plan: _Plan) -> bool:
-        """Load a model onto an idle worker, in place of others of lower priority."""
+        """Load a model, in place of less important ones if needed; return whether it loads."""
         engine, workers = self.engine, self.engine.workers
         able = [worker for worker in plan.idle
                 if model not in workers.loaded[worker] and model not in workers.loading[worker]

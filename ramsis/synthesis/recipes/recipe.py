@@ -166,7 +166,7 @@ def stated_arrivals(settings: SynthesisSettings, load_qps: float) -> dict[str, A
 
 
 def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTable:
-    """Return the latencies of batches 1 … N+1: a statistic, pruned, or means of drawn times."""
+    """Return the latencies of batches 1 … N+1 of undominated models; means if times are drawn."""
     return service_times(profile, settings)[0]
 
 

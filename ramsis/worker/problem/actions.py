@@ -108,7 +108,7 @@ class ActionSet:
 
     @cached_property
     def listed(self) -> tuple[Action, ...]:
-        """All actions in one row, by queue length."""
+        """Actions of all queue lengths in one flat list, shortest queue first."""
         return tuple(action for actions in self.by_queue for action in actions)
 
     @cached_property

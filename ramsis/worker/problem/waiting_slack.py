@@ -100,7 +100,7 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
 
 
 class _MostLikely(NamedTuple):
-    """Most likely window, which is assumed where no window is possible."""
+    """Most likely arrivals of windows whose probability is 0 in floating point."""
 
     # shape (longest, D+1): windows with a probability of 0 in floating point; and those of them
     # that have more arrivals than expected in T_A
@@ -188,7 +188,10 @@ def _possible(
 
 
 def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return differences between adjacent slacks, (n, D+1, D), and the value at the head's."""
+    """Return the steps of ``upto`` from slack to slack, (n, D+1, D), and its value at the head's.
+
+    ``upto[n, j, j']`` counts requests with slacks up to T_j', the head's slack being T_j.
+    """
     between = np.diff(upto, axis=2)
     at = np.arange(upto.shape[1])
     between[:, at[1:], at[:-1]] = 0.0
@@ -198,7 +201,7 @@ def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _with_own_batch(
     arrivals: ArrivalProcess, workers: int, probability: FloatArray
 ) -> FloatArray:
-    """Return P(B = 0 … counts − 1) since the head, (T, counts), from P of new arrivals."""
+    """Add arrivals of the head's own batch to count distributions, (T, counts)."""
     if is_orderly(arrivals):
         return probability
     counts = probability.shape[1]
@@ -212,7 +215,7 @@ def _with_own_batch(
 def _most_likely(
     slack_ms: FloatArray, good: BoolArray, workers: int, rate_per_ms: float
 ) -> _MostLikely:
-    """Return each window's count closest to the mean, for windows of negligible probability."""
+    """Return for windows of negligible probability the count nearest to the mean."""
     since = slack_ms[-1] - slack_ms
     fewest = workers * np.arange(len(good))[:, None]
     count = np.clip(rate_per_ms * since[None, :], fewest, fewest + workers - 1.0)

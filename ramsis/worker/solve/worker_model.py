@@ -76,7 +76,7 @@ class WorkerSolution:
 
     @property
     def excess(self) -> float:
-        """Requests of the full state beyond N + 1, at the same factor."""
+        """Expected requests of the full state beyond N + 1, in the units of :attr:`frequency`."""
         return self.visits.excess
 
     @cached_property

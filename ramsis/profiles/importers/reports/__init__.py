@@ -191,6 +191,7 @@ def _of_all(text: str, head: str, tool: Tool, name: str) -> str | None:
 def _run(
     source: Source, tool: Tool, head: str, text: str, samples: Sequence[Any], more: Sequence[str]
 ) -> MeasuredRun:
+    """Read the statistics and samples of one run in a report; ``head`` precedes all runs."""
     unit = _of_all(text, "", tool, "unit") or tool.unit
     statistics: dict[str, Any] = {}
     units: set[bool] = set()

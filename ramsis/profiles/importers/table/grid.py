@@ -69,6 +69,7 @@ def looks_like_json(text: str) -> bool:
 
 
 def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
+    """Read a table of delimited text, without comments and rules between rows."""
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1)
              if line.strip()]
     comments = [line for _, line in lines if _COMMENT.match(line)]

@@ -90,6 +90,7 @@ class SizedRows:
                    for entries in self.entries.values() for entry in entries)
 
     def _model(self, name: str, entries: list[Entry]) -> MeasuredModel:
+        """Return a model's profile by cells of count and size, or by a law if sizes differ."""
         sizes = {entry.size for entry in entries}
         if any(entry.total < entry.batch * entry.size for entry in entries):
             return self._fitted(name, entries)

@@ -159,6 +159,7 @@ class _Answers:
 
 
 def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
+    """Flatten a policy's table to arrays of rows, edges and indices of answers."""
     table = selector.table
     for name in table.models:  # numbers models in the order of the file
         answers_of.models.setdefault(name, len(answers_of.models))

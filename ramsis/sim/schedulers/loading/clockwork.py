@@ -171,7 +171,7 @@ class Clockwork(Scheduler[Engine]):
     # Batches.
 
     def note(self, model: int, holders: tuple[int, ...] | list[int]) -> None:
-        """Enter a model's best strategy for some of its holders, by default for all of them."""
+        """Queue a model's best batch with its latest start, for some of its holders or for all."""
         queue = self.queues[model]
         if not queue:
             return

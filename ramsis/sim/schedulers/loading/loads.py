@@ -251,7 +251,7 @@ class LoadsByPlan(Scheduler[Engine]):
         self.note_missing(work / np.maximum(copies, 1))
 
     def least_each(self) -> FloatArray:
-        """Return the least time per request in batches that leave requests time, (M,)."""
+        """Return the least time per request of each model in batches that can be in time, (M,)."""
         least_ms = np.empty(len(self.slack_ms))
         least_each(self.batch_ms, self.batch_each_ms, self.slack_ms, least_ms)
         return least_ms

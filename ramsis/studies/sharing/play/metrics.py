@@ -103,6 +103,7 @@ def _p95(values: FloatArray) -> float | None:
 
 
 def _replicas(played: Played) -> tuple[ReplicaFigures, ...]:
+    """Return the figures of each replica; its capacity is measured in full batches if any ran."""
     run, cluster = played.run, played.cluster
     total = np.bincount(run.asked, minlength=len(cluster.models))
     by_replica: dict[Placed, list[int]] = {}
