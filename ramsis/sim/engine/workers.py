@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from ramsis.scenario import ScenarioWorkerType
@@ -108,20 +108,9 @@ class Workers:
             places += 1
         return gone
 
-    def fits(self, worker: int, model: int, without: Collection[int] = ()) -> bool:
-        """Return whether a worker has room for one more model.
-
-        Parameters
-        ----------
-        without : collection of int
-            Models of the worker that would be unloaded first.
-        """
-        free_mb = self.free_mb[worker]
-        places = self.max_models[worker] - len(self.loaded[worker]) - len(self.loading[worker])
-        if without:
-            free_mb += sum(self.model_mb[other] for other in without)
-            places += len(without)
-        return self.has_room(model, free_mb, places)
+    def fits(self, worker: int, model: int) -> bool:
+        """Return whether a worker has room for one more model."""
+        return self.has_room(model, self.free_mb[worker], self.places(worker))
 
     def places(self, worker: int) -> float:
         """Return how many more models a worker may hold, memory aside."""

@@ -403,21 +403,17 @@ class LoadsByPlan(Scheduler[Engine]):
         workers, engine = self.engine.workers, self.engine
         if not engine.times.runs(workers.type[worker], model):
             return False
-        if workers.fits(worker, model):
-            return True
-        gone: list[int] = []
         others = self.held[worker][~self.target[worker, self.held[worker]]].tolist()
-        for other in sorted(others,
-                            key=lambda model: self.rate[model] / self.cluster.memory_mb[model]):
-            if self.waiting[other] or engine.runs_now(worker, other):
-                continue
-            gone.append(other)
-            if workers.fits(worker, model, gone):
-                for evicted in gone:
-                    engine.unload(worker, evicted)
-                    self.note_held(worker, evicted)
-                return True
-        return False
+        gone = workers.to_give_up(worker, model, (
+            other for other in sorted(
+                others, key=lambda other: self.rate[other] / self.cluster.memory_mb[other])
+            if not self.waiting[other] and not engine.runs_now(worker, other)))
+        if gone is None:
+            return False
+        for evicted in gone:
+            engine.unload(worker, evicted)
+            self.note_held(worker, evicted)
+        return True
 
     def note_held(self, worker: int, model: int) -> None:
         """Record that a worker holds a model from now on, or no longer."""
