@@ -11,10 +11,20 @@ from typing import Any
 from ramsis.tables import Column, with_values
 
 LOAD = Column("load_qps", "load (QPS)", ".6g")
-_OPINIONS = (
+OPINIONS = (
     Column("second_opinions", "second opinions", ".1%"),
     Column("gain", "gain by them", ".4f"),
     Column("gain_error", "± (s.e.)", ".4f", wide=True),
+)
+
+# What a policy promises for a load, and for service times longer than profiled by a factor.
+PROMISED = (
+    Column("load_qps", "load (QPS)", "g"),
+    Column("slowness", "slowness", "g"),
+    Column("expected_accuracy", "accuracy", ".4f"),
+    Column("expected_violation_rate", "violations", ".4%"),
+    Column("expected_effective_accuracy", "effective accuracy", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
 )
 
 # Schedulers and policies in simulation.
@@ -33,7 +43,7 @@ SIMULATED = (
     Column("recovery_ms", "recovery (ms)", ".0f"),
     Column("utilisation", "utilisation", ".1%", wide=True),
     Column("padding", "padding", ".1%"),
-    _OPINIONS[0],
+    OPINIONS[0],
     Column("models", "models (share)", wide=True),
 )
 
@@ -54,7 +64,7 @@ _CAPACITY = (
     Column("violation_rate", "violations", ".4%"),
     Column("violation_rate_half_width", "± (95 %)", ".4%"),
     Column("effective_accuracy", "effective accuracy", ".4f"),
-    *_OPINIONS,
+    *OPINIONS,
     Column("clear_word", "certain"),
 )
 
@@ -67,7 +77,7 @@ PLANNED = (
     Column("effective_accuracy", "effective accuracy", ".4f"),
     Column("violation_rate", "violations", ".4%"),
     Column("violation_rate_half_width", "± (95 %)", ".4%"),
-    *_OPINIONS,
+    *OPINIONS,
 )
 GROWN = (
     Column("growth", "growth", "g"),

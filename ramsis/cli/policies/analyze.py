@@ -32,17 +32,13 @@ from ramsis.cli.output.rows import (
 from ramsis.errors import InvalidValueError, VerificationError
 from ramsis.policy import Policy, read, read_set
 from ramsis.profiles.importers.mlperf import ServerRun, read_server
+from ramsis.report.columns import PROMISED
 from ramsis.synthesis.certified import gap_of_promise
 
 _LEVEL = 0.01  # probability under the promise below which it is taken as broken
 
 _COLUMNS = (
-    Column("load_qps", "load (QPS)", "g"),
-    Column("slowness", "slowness", "g"),
-    Column("expected_accuracy", "accuracy", ".4f"),
-    Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective accuracy", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"),
+    *PROMISED,
     Column("certified_gap", "certified gap", ".2%"),
     Column("utilisation", "utilisation", ".1%", wide=True),
     Column("request_accuracy", "accuracy p1/p50/p99", wide=True),

@@ -38,33 +38,22 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.cluster import Cluster
 from ramsis.policy import MANIFEST_NAME, Level, Policy, made_by, policy_file_name
+from ramsis.report.columns import OPINIONS, PROMISED
 from ramsis.runtime.manifest import read_manifest
 from ramsis.sweep import Engine
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
 from ramsis.tables import with_values
 
-_RATES = (
-    Column("load_qps", "load (QPS)", "g"),
-    Column("slowness", "slowness", "g"),
-    Column("expected_accuracy", "accuracy", ".4f"),
-    Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective accuracy", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"),
-)
-_CASCADES = (
-    Column("second_opinions", "second opinions", ".1%"),
-    Column("gain", "gain by them", ".4f"),
-)
 _HEADROOM = (
     Column("headroom_factor", "planned service time (factor)", "g", wide=True),
     Column("slower_effective_accuracy", "effective accuracy at +10 % service time", ".4f",
            wide=True),
     Column("slower_violation_rate", "violations at +10 % service time", ".4%", wide=True),
 )
-_PROMISE = (*_RATES, *_CASCADES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM,
+_PROMISE = (*PROMISED, *OPINIONS[:2], Column("utilisation", "utilisation", ".1%"), *_HEADROOM,
                    Column("state", "state"))
 _STATIONS = (
-    *_RATES,
+    *PROMISED,
     Column("shared_effective_accuracy", "with common workers", ".4f", wide=True),
     Column("apart_effective_accuracy", "with own workers", ".4f", wide=True),
     Column("words", "stations (share of the load)"),
@@ -214,7 +203,7 @@ def _print(
         chosen = [column for column in chosen if column.key != "slowness"]
     filled = with_values(chosen, rows)
     columns = [column for column in chosen
-               if column not in (*_HEADROOM, *_CASCADES) or column in filled]
+               if column not in (*_HEADROOM, *OPINIONS) or column in filled]
     if cluster.simple:
         print_rows(columns, rows)
         held = len(read_manifest(folder).levels)  # a folder may have held others before

@@ -23,7 +23,7 @@ from ramsis.cli.output.rows import (
     say,
     tell_overload,
 )
-from ramsis.report.columns import LOAD
+from ramsis.report.columns import LOAD, PROMISED
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.sized import SizedProblem
 from ramsis.synthesis import SynthesisSettings
@@ -32,11 +32,7 @@ _ALLOWED = ("profile_names", "slo_ms", "workers", "loads", "models", "out", "dis
             "service", "overhead_ms", "overwrite", "sizes", "size_column", "min_in_time_by_class",
             "as_json")
 _COLUMNS = (
-    Column("load_qps", "load (QPS)", "g"),
-    Column("expected_accuracy", "accuracy", ".4f"),
-    Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective accuracy", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"),
+    *(column for column in PROMISED if column.key != "slowness"),
     Column("decides", "decides by"),
     Column("response_p99_ms", "p99 response (ms)", ".1f"),
     Column("padding", "padding", ".1%"),

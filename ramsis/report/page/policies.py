@@ -11,6 +11,7 @@ from ramsis.policy import Level, Policy, PolicySet
 from ramsis.policy.policy import price_and_headroom
 from ramsis.policy.table import compressed
 from ramsis.report.chart import Axis
+from ramsis.report.columns import OPINIONS, PROMISED
 from ramsis.report.page.parts import (
     Entry,
     Figure,
@@ -33,15 +34,9 @@ if TYPE_CHECKING:
 _BUDGET = 3_000_000  # characters that the tables of all policies may take
 _MOST_MAPS = 8  # stations whose tables are shown
 _COLUMNS = (
-    Column("load_qps", "load (QPS)", "g"), Column("slowness", "slowness", "g"),
-    Column("arrivals", "arrivals"),
-    Column("expected_accuracy", "accuracy", ".4f"),
-    Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective acc.", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"),
+    *PROMISED[:2], Column("arrivals", "arrivals"), *PROMISED[2:],
     Column("upper_bound_one_model", "the same for one model", ".4f"),
-    Column("second_opinions", "second opinions", ".1%"), Column("gain", "gain by them", ".4f"),
-    Column("gain_error", "± (s.e.)", ".4f"), Column("simulated", "simulated", ".4f"),
+    *OPINIONS, Column("simulated", "simulated", ".4f"),
     Column("capacity_qps", "capacity (QPS)", ".6g"), Column("utilisation", "utilisation", ".1%"),
     Column("state", "state"))
 
