@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from study import parser_of
 
 from placement_milp import (
     Family,
@@ -68,8 +69,7 @@ _QUEUES_LINE = (
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=_DESCRIPTION,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(_DESCRIPTION)
     parser.add_argument("--profiles", required=True, type=Path,
                         help="profile of instances: CSV file, or folder of ParvaGPU's files")
     parser.add_argument("--scenarios", required=True, type=Path,

@@ -13,7 +13,6 @@ Each step keeps its figures in FOLDER and is not done twice. Needs the extra ``r
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -24,6 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from study import family_of, parser_of
 
 from ramsis.sweep import Sweep, SweepSpec
 from ramsis.sweep.engines import Engine, runner
@@ -87,28 +88,10 @@ def finished(out: Path) -> int:
     return len(list((out / "cells").glob("*.json"))) if (out / "cells").exists() else 0
 
 
-def descendants(pid: int) -> list[int]:
-    """Processes below one."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            parents.setdefault(parent, []).append(int(entry.name))
-    found, ahead = [], [pid]
-    while ahead:
-        below = parents.get(ahead.pop(), [])
-        found += below
-        ahead += below
-    return found
-
-
 def computing(pid: int) -> list[int]:
     """Processes below one that run a chunk of jobs."""
     found = []
-    for one in descendants(pid):
+    for one in family_of(pid)[1:]:
         try:
             title = Path(f"/proc/{one}/cmdline").read_text()
         except OSError:
@@ -161,7 +144,7 @@ def driver_killed(folder: Path, cells: int, workers: int) -> dict[str, Any]:
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while running.poll() is None and finished(out) < share * cells // (_KILLS + 1):
             time.sleep(0.1)
-        below = descendants(running.pid)
+        below = family_of(running.pid)[1:]
         running.kill()
         running.wait()
         time.sleep(10.0)
@@ -188,8 +171,7 @@ STEPS: dict[str, Callable[[Path, int, int], dict[str, Any]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cells", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=2)

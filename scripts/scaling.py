@@ -5,7 +5,6 @@ python scripts/scaling.py --azure CSV --json FILE --figure FILE [--quick]
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from acceptance.pages import markdown
+from study import parser_of
 
 from ramsis import load_profile
 from ramsis.arrays import FloatArray, IntArray
@@ -374,8 +374,7 @@ def _line(points: Sequence[dict[str, Any]], way: str) -> list[tuple[float, float
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=_DESCRIPTION,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(_DESCRIPTION)
     parser.add_argument("--azure", type=Path, required=True,
                         help="Azure's LLM trace of code: CSV of timestamps")
     parser.add_argument("--json", type=Path, required=True, help="file of the rows")

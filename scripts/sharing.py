@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from acceptance.results import Results
 from numpy.typing import NDArray
+from study import parser_of
 
 from ramsis.errors import InputFileError, RamsisError
 from ramsis.files import canonical_json, write_atomic
@@ -73,8 +74,7 @@ _MODELS, _GPUS, _TENS_OF_MS, _LOAD = (3, 6), (2, 7), (15, 36), (0.5, 1.0)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=_DESCRIPTION,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(_DESCRIPTION)
     parser.add_argument("--profile", default="v100",
                         help="CSV file of a sharing profile, or v100: the thesis' 13 models")
     parser.add_argument("--models", help="names, with commas")

@@ -15,7 +15,6 @@ its origin is stated beside it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -26,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from study import parser_of
 
 from ramsis.files import write_atomic
 from ramsis.scenario import Scenario, scenario_from_document, write_scenario
@@ -438,8 +438,7 @@ MEASURED: Mapping[str, Callable[[int], Iterator[Row]]] = {"inference": lambda _:
 
 def main() -> int:
     """Run everything; print and write the rows."""
-    command = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command = parser_of(__doc__)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
     command.add_argument("--seeds", type=int, default=200, help="runs of each random scheduler")
     command.add_argument("--figures", action="store_true", help="add the figures")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import subprocess
@@ -39,6 +40,19 @@ def answer_of(*words: object) -> Any:
     if done.returncode:
         raise SystemExit(f"error: ramsis {' '.join(map(str, words))}: {done.stderr[-1000:]}")
     return json.loads(done.stdout)
+
+
+def family_of(process: int) -> list[int]:
+    """Return a process and its descendants, parents first."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(folder.name))
+    found = [process]
+    for one in found:  # which grows
+        found += children.get(one, [])
+    return found
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from study import family_of
+
 from ramsis.policy import Policy, write_set
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import ProfileSet, load
@@ -105,25 +107,11 @@ def lacks(python: Path) -> list[str]:
 def cpu_s(process: int) -> float:
     """Processor time of a process and all that it has started, in s; of those that are left."""
     total = 0
-    for one in _family(process):
+    for one in family_of(process):
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
             total += int(fields[11]) + int(fields[12])
     return total / _TICKS_A_SECOND
-
-
-def _family(process: int) -> list[int]:
-    """A process and its descendants."""
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(folder.name))
-    found, after = [process], 0
-    while after < len(found):
-        found += children.get(found[after], [])
-        after += 1
-    return found
 
 
 @contextlib.contextmanager
@@ -141,7 +129,7 @@ def _running(
         except TimeoutError as error:
             raise RuntimeError(f"{error}\n{reasons_in(log.read_text())}") from error
         finally:
-            family = _family(process.pid)
+            family = family_of(process.pid)
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=_ENDS_S)
@@ -316,7 +304,7 @@ class Tritonserver:
     def kill(self) -> None:
         """Kill it at once, with all that it has started."""
         assert self._process is not None
-        for process in reversed(_family(self._process.pid)):
+        for process in reversed(family_of(self._process.pid)):
             with contextlib.suppress(OSError):
                 os.kill(process, signal.SIGKILL)
         self._up.close()
