@@ -8,9 +8,9 @@ page, and :func:`ramsis.report.figure.plot_charts` draws several into a file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ramsis.reprs import brief, dataclass
 from ramsis.tables import load_text
 
 
@@ -86,6 +86,9 @@ class Curves(NamedTuple):
     y: Axis
     series: Sequence[Series]
 
+    def __repr__(self) -> str:
+        return brief(self)
+
 
 class Dots(NamedTuple):
     """Chart of a few values of each row, side by side for each name."""
@@ -95,6 +98,9 @@ class Dots(NamedTuple):
     rows: Sequence[tuple[str, Mapping[str, Any]]]  # each with its name
     # key of a value, whose half-width has the key KEY_half_width, by the value's name
     values: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 Charts = Sequence[Curves | Dots]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.compiling import uniform
-from ramsis.policy import Cascade, Policy, encoded
+from ramsis.policy import DISPATCHES, Cascade, Policy, encoded
 from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchedulerError
 
@@ -116,12 +116,12 @@ class Compiled:
     @property
     def central(self) -> bool:
         """Whether the kernel is the central queue, whose requests may have different SLOs."""
-        return self.dispatch == "central-queue"
+        return not DISPATCHES[self.dispatch].own_queues
 
     @property
     def in_turn(self) -> bool:
         """Whether requests join the workers' own queues in turn."""
-        return self.dispatch == "round-robin"
+        return DISPATCHES[self.dispatch].own_queues and DISPATCHES[self.dispatch].in_turn
 
     def check(self, models: int, max_batch: int) -> None:
         """Refuse tables with models or batches that a fleet lacks: kernels do not check bounds.
