@@ -255,7 +255,7 @@ class _Group(NamedTuple):
     effect: Effect
     times: Deviations
     mean: float  # E J
-    far: float  # what a sample far beyond the SLO adds to J
+    far: float  # rise of J by a sample far beyond the SLO
     longest_ms: float  # longest time beyond the median that any group's samples suggest
 
     @property
@@ -304,6 +304,7 @@ class _Group(NamedTuple):
 
 
 def _groups(effects: Sequence[Effect], weights: FloatArray, slo_ms: float) -> list[_Group]:
+    """Return the groups of effects, with the rise of J by a far sample and the longest time."""
     all_times = [Deviations.of(effect.quantiles_ms, weights, effect.samples)
                  for effect in effects]
     longest = max(float(times.values[-1]) for times in all_times)

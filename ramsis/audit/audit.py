@@ -133,7 +133,7 @@ class Audit:
     lost_to_models: float
     most_accurate: float  # accuracy of the most accurate model
     causes: dict[str, int] = field(default_factory=dict)  # violations by cause; they add up
-    notes: tuple[str, ...] = ()  # what was assumed of the log
+    notes: tuple[str, ...] = ()  # assumptions about the log
 
     @property
     def wasted_workers(self) -> int:
@@ -320,6 +320,7 @@ def achieved_of(
 def _utilisation(
     log: RequestLog, batches: LoggedBatches, workers: int, span_s: float
 ) -> float | None:
+    """Return the busy share of the workers between first and last arrival; None if unknown."""
     if not len(batches.size) or span_s <= 0:
         return None
     first, last = float(log.arrival_s[0]), float(log.arrival_s[-1])

@@ -142,6 +142,7 @@ class ServiceDrift:
         return self._observe(service_ms / expected_ms)
 
     def _observe(self, x: float) -> DriftAlarm | None:
+        """Add a ratio of measured to expected time to both CUSUMs; return an alarm, if any."""
         if self._spread.count < _LEARNED:
             self._spread.add(min(x, 2.0 * self.ratio))
             return None

@@ -100,6 +100,7 @@ class Day:
     def _best(
         self, workers: int, loads: Sequence[float], achieved: Callable[[Hindsight], bool]
     ) -> Hindsight | None:
+        """Return the policy of the largest effective accuracy over schedulers and ``loads``."""
         cluster = Cluster((WorkerType(ALL_WORKERS, self.profile, workers,
                                       speed=1.0 / self.factor),), self.classes)
         tried = [policy for text, scheduler in self.schedulers.items()

@@ -37,7 +37,7 @@ class SizedAudit:
 
     workers: int
     service: str  # statistic of the profile that batches were compared with
-    unit: str  # what sizes count
+    unit: str  # unit of sizes, such as tokens
     achieved: Achieved
     padding: float | None  # share of the computed size; None where batches are not known
     upper_bound: float | None  # of effective accuracy; None for more than :data:`MOST_BOUNDED`

@@ -96,9 +96,11 @@ class FewRequests:
         # Matrices from columns to cells: w at a cell's begin and end, and factors of K and c.
         begin, end = (sparse.eye_array(cells, cells + 1, k=k) for k in (0, 1))
         each, by_length = sparse.eye_array(cells), sparse.diags_array(length)
+        # min(d_h, X), paid for by workers that serve at both ends of a cell
         kept = sparse.diags_array(np.where(free, 0.0, np.minimum(length, startup)))
-        begun = np.minimum(np.minimum(startup, cuts), stop)
-        first = sparse.diags_array(np.where(free, 0.0, np.diff(begun)))
+        # the part of a cell before X, paid for by all that serve at its end
+        first = sparse.diags_array(np.where(free, 0.0, np.diff(
+            np.minimum(np.minimum(startup, cuts), stop))))
         busy = sparse.diags_array(np.where(free, 0.0, 1.0))
         # Columns: w, K, c, f, y.
         rows: Any = sparse.block_array([

@@ -225,7 +225,8 @@ class Runs(NamedTuple):
     # on, ran: worker type and batch size of the least cost
     on: NDArray[np.int16]
     ran: NDArray[np.int16]
-    best: FloatArray  # worth of the first 0, 1, … requests, shape (requests + 1,)
+    # shape (requests + 1,): largest Σ (size − cost) over the first 0, 1, … requests
+    best: FloatArray
     taken: IntArray  # size of the last run of that optimum, 0 without one, shape (requests + 1,)
 
 
@@ -293,7 +294,7 @@ def use_run(
 def best_runs(
     groups: Groups, batches: Batches, prices: BinPrices, seed: int, used: FloatArray
 ) -> FloatArray:
-    """Return the worth Σ (size − cost) of each group's best set of runs of consecutive requests.
+    """Return Σ (size − cost) of each group's best set of runs of consecutive requests.
 
     The ms for which these runs use each bin are added to ``used`` (types, bins).
     """

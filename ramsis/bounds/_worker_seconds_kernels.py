@@ -100,7 +100,9 @@ def constant_losses(
 def _still_apart(
     apart: int, place: IntArray, level: FloatArray, paths: Paths, ended: Paths
 ) -> int:
-    """Remove levels whose paths have merged; return the number left, moved to the front.
+    """Remove levels whose paths of backlogs have merged; return the number left, at the front.
+
+    A level has 2·NEAR + 2 paths: from the steady backlogs of levels near it, and from none.
 
     Losses of the removed paths so far are kept in ``ended``, with a backlog of −1 as a mark.
     """

@@ -322,6 +322,7 @@ class _Ways:
     def of(
         cls, times: ServiceTimes, pairs: Sequence[_Pairs], slo_ms: float, max_batch: int
     ) -> _Ways:
+        """Return the first answers that can be in time, in batches up to ``max_batch``."""
         in_time = times.cdf(slo_ms)[:, :max_batch]
         model, row = np.nonzero(in_time > 0)
         levels, left = _remaining(times, slo_ms, model, row)

@@ -318,7 +318,7 @@ class _Ways:
     """Possible answers to a request: model m, a batch of ``sizes[g]`` up to the next size."""
 
     sizes: IntArray  # shape (G,)
-    window_ms: FloatArray  # shape (M, G): what the batch can gather in; below 0 where it is late
+    window_ms: FloatArray  # SLO less batch time, to gather the batch; < 0 if late; shape (M, G)
     # shape (2, p): worker time and probability of being in time, of each model and size
     points: list[list[FloatArray]]
     accuracy: FloatArray  # shape (M,)
@@ -451,7 +451,7 @@ class _Target:
             yield 0.0, 1.0
 
     def asked(self, worth: tuple[float, float]) -> float:
-        """Return the required weighted sum."""
+        """Return the sum that the targets require, at weights of accuracy and in time."""
         return worth[0] * (self.accuracy or 0.0) + worth[1] * (self.answered or 0.0)
 
     def check(self, work: _Work) -> None:
@@ -578,7 +578,7 @@ class _Layered:
 
     @classmethod
     def of(cls, problem: _Problem, worth: tuple[float, float]) -> _Layered:
-        """Weigh accuracy and answers by ``worth``, and cut the work by its value per ms."""
+        """Weigh accuracy and answers by ``worth``; divide the work into layers by value per ms."""
         work = problem.work
         hulls = work.hulls(worth)
         slope = np.concatenate([hull.slope for hull in hulls])

@@ -1,4 +1,4 @@
-"""Compiled loops over levels and bins, and the expected worth of each batch."""
+"""Compiled loops over levels and bins, and the expected reward of each batch."""
 
 from __future__ import annotations
 

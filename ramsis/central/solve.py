@@ -221,7 +221,10 @@ def _iterated(
 
 
 def _spare_idle(model: CentralArrays, wait: FloatArray) -> int | None:
-    """Return ``CentralSolution.spare_idle`` from the values ``wait`` of an empty queue."""
+    """Return the idle workers from which on lending one is nearly free; None if it never is.
+
+    ``wait`` (I,) are the values of waiting with an empty queue, by idle level.
+    """
     # A batch of 1 on the fastest model counts as a busy worker with the smallest probability h.
     cost = float(model.held.min()) * np.diff(wait[1:]) / np.diff(model.idle[1:])
     free = int((cost[::-1] < FREE).cumprod().sum())  # levels from the top on

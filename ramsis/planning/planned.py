@@ -157,6 +157,7 @@ def _peak_qps(scenario: Scenario, requests: Requests, window_s: float | None) ->
 
 
 def _variant(scenario: Scenario, model: int) -> Variant:
+    """Return a scenario's model as a variant, with its batch times by worker type."""
     arrays = scenario.arrays
     kind = int(arrays.kind[model])
     latency = tuple(

@@ -113,6 +113,7 @@ def tails_in(fields: Fields) -> Tails | None:
 
 
 def _tail(tail: Fields) -> Tail:
+    """Read a pooled tail: rising deviations with their probabilities and median times."""
     tail.only(names(Tail))
     deviation = tail.numbers("deviation", POSITIVE)
     for i, (low, high) in enumerate(pairwise(deviation)):

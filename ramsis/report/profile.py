@@ -181,6 +181,7 @@ def _stairs(front: list[tuple[float, float]]) -> list[tuple[float, float]]:
 def _by_batch(
     axes: Axes, profile: ProfileSet, table: LatencyTable, looks: dict[str, dict[str, Any]]
 ) -> dict[str, Line2D]:
+    """Draw the latency of each model over the batch size; return the marks, by model."""
     marks: dict[str, Line2D] = {}
     sizes = {model.name: [item.batch for item in model.batches] for model in profile.models}
     for name, row, origin in zip(table.models, table.latency_ms, table.origin, strict=True):

@@ -234,6 +234,7 @@ class Replanner:
                     self._changed.notify_all()
 
     def _next(self) -> _Job | None:
+        """Wait for a request, and return it as the running job; None once closed."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or self._wanted_set or self._wanted_load)

@@ -306,6 +306,7 @@ class SizedRule:
                     [0.0, *accumulate(slope[1:-1], initial=times_ms[0])])
 
     def _model_level(self, model: int, level: int, order: list[int]) -> _ModelLevel:
+        """Tabulate ranks, gains and excluded cells of a model at a level, in serving order."""
         tables, bins = self.tables, self.tables.bins
         place = {cell: rank for rank, cell in enumerate(order)}
         rank = [place[c * bins + min(k, bins - 1)] for c in range(len(tables.edges))

@@ -238,6 +238,7 @@ def _row_of(
 
 
 def _longer_queue(table: Fields, actions: int, allowed: _Allowed) -> int:
+    """Read the code for queues longer than the table: an action, a drop, or the last row's."""
     code, special = table.value("longer_queue"), dict[int, str]()
     if allowed.drops:
         special[DROP_CODE] = "to drop"

@@ -276,7 +276,7 @@ class Study:
         return self.tables.known(self.slo_ms, self.target)
 
     def fleet(self, startup_s: float) -> ScaledFleet:
-        """Return the fleet settings at a start-up time."""
+        """Return the settings of the fleet with this start-up time of workers."""
         return ScaledFleet(self.slo_ms, startup_s, self.interval_s, self.least, self.tables.most)
 
     def comparison(self, startup_s: float) -> Comparison:

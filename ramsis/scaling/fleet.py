@@ -108,6 +108,7 @@ class DecisionTables:
     def _on_fleet(
         cls, dispatch: str, by_workers: Mapping[int, Sequence[Policy]], fleet: Fleet
     ) -> DecisionTables:
+        """Build the tables of policies that all have the models and service times of ``fleet``."""
         compiled = {}
         for workers, levels in by_workers.items():
             plan = Policies(levels).prepare(replace(fleet, workers=workers))

@@ -216,6 +216,7 @@ class _ByPrice:
         return self._table(decisions), decisions, prices
 
     def _table(self, decisions: WorkerDecisions) -> ScalingTable:
+        """Build the scaling table of solved decisions, extended to loads beyond their grid."""
         loads_qps, levels = self.dynamics.levels_qps, _levels(self.dynamics, self.tables,
                                                               self.fleet)
         thresholds = decisions.thresholds.reshape(len(loads_qps), -1, self.stages + 1)
@@ -335,11 +336,11 @@ def choose_policy(
     if forecast is None:
         return candidate
     # Choose the thresholds with the forecast on top of the table that needs no forecast.
-    ways = [_InProportion(candidate.dynamics, tables, fleet, float(fitted.loads.max()), 0.0, keep,
-                          1)
-            for keep in (1.0, 1.3)]
+    makers = [_InProportion(candidate.dynamics, tables, fleet, float(fitted.loads.max()), 0.0,
+                            keep, 1)
+              for keep in (1.0, 1.3)]
     try:
-        knowing = replace(fitted, base=candidate.table, forecast=forecast).cheapest(ways)
+        knowing = replace(fitted, base=candidate.table, forecast=forecast).cheapest(makers)
     except InfeasibleError:
         return candidate
     return replace(candidate, table=knowing.table, delivered=knowing.delivered)
@@ -365,21 +366,22 @@ class _Fitted:
     base: ScalingTable | None = None
     forecast: Forecast | None = None
 
-    def cheapest(self, ways: Iterable[_Made]) -> Candidate:
+    def cheapest(self, makers: Iterable[_Made]) -> Candidate:
         """Return the cheapest candidate; refuse a target that none meets."""
         if isinstance(self.target, Prices):
-            return self._cheapest_at(self.target, ways)
-        return self._cheapest_that_meets(self.target, ways)
+            return self._cheapest_at(self.target, makers)
+        return self._cheapest_that_meets(self.target, makers)
 
-    def _cheapest_at(self, prices: Prices, ways: Iterable[_Made]) -> Candidate:
+    def _cheapest_at(self, prices: Prices, makers: Iterable[_Made]) -> Candidate:
+        """Solve or try the tables of all makers at prices; return the cheapest in simulation."""
         best_accuracy = float(self.played.accuracy.max())
         tried: list[tuple[float, Candidate]] = []
-        for make in ways:
+        for make in makers:
             try:
                 table, decisions, solved_at = (
                     make.finally_at(prices) if isinstance(make, _ByPrice) else
-                    min(map(make.at, _MULTIPLES.tolist()), key=lambda way: prices.total(
-                        self.expected(way[0]), best_accuracy)))
+                    min(map(make.at, _MULTIPLES.tolist()), key=lambda made: prices.total(
+                        self.expected(made[0]), best_accuracy)))
             except NotConvergedError:  # a nearly constant load; the proportional tables remain
                 continue
             real, _ = self.delivered(table)
@@ -469,7 +471,7 @@ class _Fitted:
         return 1.0 + _CAUTION * (1.0 - min(max(followed, 0.0), 1.0))
 
     def whole(self, table: ScalingTable) -> ScalingTable:
-        """Return the table to simulate: with a forecast, ``base`` with the forecast thresholds."""
+        """Return the table to simulate: itself, or as forecast thresholds on top of ``base``."""
         base, forecast = self.base, self.forecast
         if base is None or forecast is None:
             return table

@@ -267,7 +267,7 @@ class Connection(HttpToolsProtocol):
 
     group: Connections
     in_head = True  # whether the next byte belongs to the head of a request
-    answering: asyncio.Task[Any] | None = None  # what works on the answer
+    answering: asyncio.Task[Any] | None = None  # task that computes the answer
     flow: _Flow
     _whole = False  # whether all requests that have begun are whole
     _has_cycle = False  # whether the application has the last request

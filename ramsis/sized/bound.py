@@ -313,6 +313,7 @@ class _Stretch:
         return self._without_padding[equal]
 
     def _greedy(self, worth: FloatArray, work: FloatArray) -> tuple[float, FloatArray]:
+        """Return the bound on total value by greedy filling, and dual prices of requests, (n,)."""
         from ramsis.sized import _bound_kernels as kernels
 
         request, step_ms, slope = _pieces(worth, work)

@@ -43,7 +43,7 @@ class Serving(NamedTuple):
     problem: SizedProblem  # its times are those that the scheduler assumes
     stream: kernels.Stream  # the requests
     terms: kernels.Terms
-    room: kernels.Room  # what happens is recorded here
+    room: kernels.Room  # state and record of the run
 
     @property
     def arguments(self) -> tuple[kernels.Stream, BatchTimes, kernels.Terms, kernels.Room]:

@@ -183,6 +183,7 @@ class _Search:
         return [self._stream(_CHECK_SEED + _CHECKS * self.seed + i, 1.0) for i in range(_CHECKS)]
 
     def _stream(self, seed: int, factor: float) -> kernels.Stream:
+        """Draw the requests of a seed, at ``factor`` times the load of the workload."""
         from ramsis.sized import _kernels as kernels
 
         workload = self.workload

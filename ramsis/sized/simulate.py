@@ -77,6 +77,7 @@ class SizedResult:
         return {**row, **self.figures}
 
     def _class_row(self, i: int) -> dict[str, Any]:
+        """Return the mean figures of size class ``i`` over the seeds, as a row."""
         result = self.by_class[i]
         requests = sum(metrics.queries for metrics in result.metrics)
         violations = result.estimate("violation_rate")

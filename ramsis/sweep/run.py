@@ -337,6 +337,7 @@ class _Inputs:
         return self._models[key]
 
     def _subset(self, profile: ProfileSet, cell: Cell) -> ProfileSet:
+        """Return the part of a profile that a cell's model set names: a subset, or a front."""
         name = cell.model_set
         try:
             if name in self.spec.model_sets:

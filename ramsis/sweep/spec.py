@@ -281,6 +281,7 @@ def _scenario_cells(grid: Mapping[str, Any], where: str) -> Iterator[ScenarioCel
 
 
 def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
+    """Return the cell of one combination of axis values, under the settings of its grid."""
     duration_s = settings.get("duration_s", None if values["trace"] else _DEFAULT_S)
     monitor = settings.get("monitor")
     cv = values.pop("cv") or 1.0

@@ -28,7 +28,7 @@ _AT_ONCE = 500  # files per request to the store, whose contents are in memory t
 
 
 class Store(Protocol):
-    """Interface of a place of results."""
+    """Interface of a store for the result files of a sweep."""
 
     @property
     def folder(self) -> Path:
@@ -62,7 +62,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class FolderStore:
-    """A folder; with several machines, one that all of them see."""
+    """Store in a local folder, or in one that all machines share."""
 
     folder: Path
 

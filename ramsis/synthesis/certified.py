@@ -76,6 +76,7 @@ def gap_in_simulation(
 def _bound_in_simulation(
     result: SimulationResult, fleets: Fleets, workload: Workload, price: float
 ) -> float | None:
+    """Return the bound at a constant load, else the mean over runs by their arrivals."""
     if not isinstance(workload, ConstantLoad):
         return bound_on_arrivals(fleets, result.duration_ms, counts_of(result), price)
     served = _served(fleets)
@@ -89,6 +90,7 @@ def _cascade_bound_in_simulation(
     result: SimulationResult, fleets: Fleets, workload: Workload,
     confidences: Confidences | None, price: float,
 ) -> float | None:
+    """Return the bound with second opinions, tightened for Poisson arrivals and fixed times."""
     (fleet,) = fleets.fleets
     if (confidences is None or fleet.draws or not isinstance(workload, ConstantLoad)
             or arrivals_of(workload.arrivals).text != "poisson"):

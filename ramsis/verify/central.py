@@ -82,6 +82,7 @@ def central_claims(
 def _bound_checks(
     policy: Policy, problem: CentralProblem, tolerance: float
 ) -> tuple[Check, ...]:
+    """Check the stated upper bound against the dual bound, and effective accuracy against it."""
     bound, effective = dual_bound(problem, policy.load_qps), policy.expectations.effective_accuracy
     measured = policy.budget or policy.replay
     allowed = tolerance + (_BY_CHANCE * measured.effective_half_width if measured else 0.0)

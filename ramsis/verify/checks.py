@@ -98,7 +98,7 @@ def least_dual_of_classes(classes: Sequence[tuple[float, FloatArray, FloatArray]
         Share, and accuracy and price of each column.
     """
     def best(y: float) -> list[tuple[float, float, float]]:
-        """Return the share, worth and price of each class's best column, where worth > 0."""
+        """Return share, reduced value and price of each class's best column, if value > 0."""
         columns = [(share, *max(zip((accuracy - y * price).tolist(), price.tolist(), strict=True)))
                    for share, accuracy, price in classes]
         return [column for column in columns if column[1] > 0]

@@ -391,7 +391,7 @@ class _Answers:
 
     labelled: LabelledSamples
     models: dict[str, tuple[BoolArray, FloatArray]]  # correct, confidence by model
-    confidence: str  # what tells how sure a model is
+    confidence: str  # measure of a model's confidence, or the output that has it
 
     @property
     def published(self) -> dict[str, Published]:

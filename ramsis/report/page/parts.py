@@ -126,8 +126,8 @@ def rows_figure(
     """Return a figure with a stacked bar, or points on a line, for each name.
 
     ``names`` is the order of the parts' names; with ``models`` they are models, which have the
-    same colour everywhere. Names without a value in any row are left out. Points of a single row,
-    or zero throughout, are a sentence.
+    same colour everywhere. Names without a value in any row are left out. Instead of points of a
+    single row, or of zeros only, a sentence is returned.
     """
     if dots and not any(value for _, parts in rows for _, value, _ in parts):
         return Note(f"{title}: {x.text(0.0)} throughout.")

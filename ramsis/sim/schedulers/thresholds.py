@@ -97,7 +97,7 @@ def alone(fleet: Fleet, model: int, load_qps: float) -> Level:
 
 
 def stated_load_only(name: str) -> Callable[[WorkerGroup], Any]:
-    """Return a starter of runs that refuses the plain engine."""
+    """Return a function that refuses to start a run on the plain engine."""
 
     def start(engine: WorkerGroup) -> Any:
         raise InvalidValueError("second opinions are simulated at a stated load, by the compiled "

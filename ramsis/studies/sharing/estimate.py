@@ -111,7 +111,7 @@ class Estimator:
     ) -> tuple[int, ...]:
         """Return the number of requests in time of each replica of a GPU.
 
-        A key is a replica, the batch sizes of all replicas of its model, and its index in these.
+        A key has the replica, the batch sizes of its model's replicas, and its index in these.
         """
         sent = [self._sent(seed, item.model, targets)[turn] for item, targets, turn in keys]
         tables = [self._table(item.model, item.mps_share, kind) for item, _, _ in keys]
@@ -146,6 +146,7 @@ class Estimator:
         return batches
 
     def _table_of(self, m: int, mps_share: float | None, kind: str) -> _Table:
+        """Return the times alone and the multiprocessors used by batch size, on a share."""
         model = self.models[m]
         rows = model.batches[kind]
         work, used = [0.0], [0.0]

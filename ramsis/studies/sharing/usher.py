@@ -172,6 +172,7 @@ class _Cluster:
             left -= taken
 
     def _room(self, choice: _Choice, group_gpus: list[int]) -> tuple[int, SharedBatch] | None:
+        """Return a GPU with room for a replica: of the group, then used ones, then empty ones."""
         others = [i for i, held in enumerate(self.holds) if held and i not in group_gpus]
         empty = [i for i, held in enumerate(self.holds) if not held]
         for i in itertools.chain(group_gpus, others, empty):

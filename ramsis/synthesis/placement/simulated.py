@@ -160,6 +160,7 @@ def _policies(
 def _served(
     station: PlacedStation, policy: Policy | None, *, drop: bool
 ) -> StreamStation:
+    """Return a station with its scheduler: a policy, or the placement's batches in turn."""
     if policy is None:
         batches = [use.batch or 1 for use in station.uses]
         return StreamStation(station_fleet(station, station.max_batch),

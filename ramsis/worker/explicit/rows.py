@@ -265,6 +265,7 @@ class _ServiceTransitions:
         return _After(total[0].toarray(), *total[1:])
 
     def _at(self, latency_ms: float) -> _After:
+        """Return the transitions after a service of ``latency_ms``, computed once for each."""
         if latency_ms not in self.by_latency:
             problem = self.problem
             if problem.late is LateRule.DROP and latency_ms > problem.slo_ms:

@@ -86,7 +86,7 @@ def partial_batch_rows(
     negligible: float,
     size: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
-    """Compute the CSR arrays of ``ramsis.worker.problem.partial_batch.partial_batch_transitions``.
+    """Compute P(next state) after partial batches, as CSR arrays with a row for each batch.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def partial_batch_rows(
     columns : (N+1, D+1)
         Column of the state (n', j'); the last row stands for all n' > N.
     batches : (P, 5)
-        n, j, b, the index of the latency, and the slack bin that the first edge ends.
+        n, j, b, index of the latency, and the slack bin whose upper edge is the batch's first.
     start : (P+1,)
         Where the edges of each batch begin; it has one bin more than edges.
     edges : three arrays (E,)

@@ -158,6 +158,7 @@ def _normalised(weight: FloatArray) -> FloatArray:
 
 
 def _with_batch_arrivals(queue: WorkerQueue, waited_ms: FloatArray) -> FloatArray:
+    """Return the phase distribution, (N+1, D+1, K), with arrivals in the head's own batch."""
     workers, lengths = queue.workers, queue.max_queue + 1
     together = arrivals_behind_own(batch_size_distribution(queue.arrivals), workers)
     count = np.arange(lengths * workers)

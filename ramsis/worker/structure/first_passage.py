@@ -175,6 +175,7 @@ class Passages(Mapping[float, Passage]):
         return self._mixed[key]
 
     def _mixture(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
+        """Return the first passage of a service drawn from ``latencies_ms``, the weighted mean."""
         rows = [self._row[latency] for latency in latencies_ms]
         first = min(self._nodes[row][0] for row in rows)
         last = max(self._nodes[row][1] for row in rows)

@@ -40,7 +40,7 @@ class Grid:
     rows: tuple[CsvRow, ...]
     separator: str  # between cells; ``{`` of JSON
     unit: str = ""  # of times, where a comment states it
-    notes: tuple[str, ...] = ()  # what was passed over
+    notes: tuple[str, ...] = ()  # parts of the file that were not read
 
     @property
     def separated_by(self) -> str:

@@ -86,7 +86,7 @@ class LoadedModel:
     fetch: Callable[[Any], Mapping[str, NDArray[Any]]] = _by_name  # answer → arrays by name
     # sizes of requests → input, where requests have a size
     prepare_sizes: Callable[[Sequence[int]], Any] | None = None
-    size_unit: str = "units"  # what sizes count
+    size_unit: str = "units"  # unit of sizes, such as tokens
 
 
 class Published(NamedTuple):

@@ -119,6 +119,7 @@ def _table(path: Path, *needed: str) -> list[CsvRow]:
 def _rows_below(
     path: str, first: int, lines: Sequence[Sequence[str]], names: Sequence[str], least: int
 ) -> Iterator[CsvRow]:
+    """Yield the rows below a header up to the next header; refuse rows that are cut off."""
     for number, cells in enumerate(lines, start=first):
         stripped = [cell.strip() for cell in cells]
         if stripped and _HEADER.match(stripped[0]):

@@ -81,6 +81,7 @@ def measure_sharing(played: Played) -> SharingFigures:
 
 
 def _model(played: Played, m: int) -> ModelFigures:
+    """Return the figures of model ``m``: goodput, and p95 of the segments of its latency."""
     run, model = played.run, played.cluster.models[m]
     is_own = run.asked == m
     answered = np.flatnonzero(is_own & run.answered)

@@ -106,6 +106,7 @@ def gpu_sharing(
 
 
 def _instances(problem: Problem) -> list[ModelOnGpu]:
+    """Return every model, batch size and GPU whose batch is within the SLO."""
     check_one_variant_each(problem)
     instances = [
         ModelOnGpu(family, variant, item, entry, gpu)

@@ -83,6 +83,7 @@ def _matrix(kernels: Any, matrix: Any) -> Any:
 
 
 def _model(mdp: StructuredMDP, kernels: Any) -> Any:
+    """Return the arrays of the structured form for the compiled rounds."""
     drops = mdp.drops
     reach, idle, row, nodes = mdp.passages.arrays()
     late, onward = mdp.late, mdp.continuation
