@@ -27,7 +27,7 @@ _KINDS: Mapping[Any, Callable[[str], Any]] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A declared setting."""
+    """A setting that a dataclass field declares: type, default, range and help."""
 
     name: str
     kind: Any  # float, int, bool or str; any other type has no text

@@ -138,7 +138,7 @@ class WorkerAnalysis:
 
     @property
     def per_decision(self) -> PerDecision:
-        """The paper's unweighted figures."""
+        """Figures per decision (the paper's): each counts once, whatever its batch size."""
         met = self.decisions * self._outcome.head_in_time
         in_time = float(met.sum())
         earned = float((met * self._accuracy).sum())

@@ -74,7 +74,7 @@ class RateTrace:
 
     @property
     def load_qps(self) -> float:
-        """Mean load."""
+        """Mean load in requests per second."""
         return float(1000.0 * self._cumulative()[-1] / self.end_ms)
 
     @property
@@ -163,7 +163,7 @@ class Recorded:
 
     @property
     def load_qps(self) -> float:
-        """Mean load."""
+        """Mean load in requests per second."""
         return 1000.0 * len(self.times_ms) / self.duration_ms
 
     @property

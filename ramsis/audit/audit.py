@@ -113,7 +113,7 @@ class Achieved:
 
 @dataclass(frozen=True)
 class Audit:
-    """Results of an audit."""
+    """Results of an audit: a log's outcomes beside the best policy and the bound."""
 
     workers: int  # workers of the log
     service: str  # service times of the profile that the log was compared with
@@ -163,7 +163,7 @@ class Audit:
 def audit_log(
     log: RequestLog, profile: ProfileSet, settings: AuditSettings, *, where: str = "log"
 ) -> Audit:
-    """Audit a log.
+    """Compare a request log with the best policy and the bound, and explain its violations.
 
     Parameters
     ----------

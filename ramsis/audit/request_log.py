@@ -197,7 +197,7 @@ class RequestLogWriter:
 
 
 def _put_aside(path: Path) -> None:
-    """Rename an existing log."""
+    """Rename an existing log, so that it is not overwritten."""
     if not path.is_file() or not path.stat().st_size:
         return
     for number in count(1):

@@ -345,7 +345,7 @@ class _Program:
         self._limits = [np.ones(len(busy)), most]
 
     def limit(self, rows: FloatArray, most: FloatArray) -> None:
-        """Add ``rows·y <= most``."""
+        """Add the constraints ``rows·y <= most`` to the program."""
         self._rows.append(rows)
         self._limits.append(most)
 

@@ -99,7 +99,7 @@ class _Growth:
 
     @classmethod
     def of(cls, scenario: Scenario, grow: str, most: int | None) -> _Growth:
-        """Read TYPE or TYPE:memory."""
+        """Parse ``TYPE`` (workers) or ``TYPE:memory`` (memory of each worker)."""
         name, _, what = grow.partition(":")
         _check_type(scenario, name)
         if what not in ("", "memory"):
@@ -134,7 +134,7 @@ class _Growth:
         return with_memory(self.scenario, self.worker_type, self.amount(count))
 
     def amount(self, count: int) -> float:
-        """Return workers, or MB."""
+        """Return the amount after ``count`` steps: workers, or MB of memory."""
         return count if self.step_mb is None else count * self.step_mb
 
     def words(self, count: int) -> str:

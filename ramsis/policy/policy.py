@@ -199,7 +199,7 @@ class Policy:
 
     @property
     def rule(self) -> DispatchRule:
-        """The dispatch rule."""
+        """Dispatch rule: how requests reach the workers' queues."""
         return DISPATCHES[self.dispatch]
 
     @property

@@ -172,7 +172,7 @@ class SizedDispatcher(Generic[R]):
                                if ticket.deadline_ms <= due_ms])
 
     def swap(self, now_ms: float, policies: Any, slowness: float | None = None) -> Orders[R]:
-        """Refuse other policies.
+        """Refuse to exchange the policies, which only other dispatchers can.
 
         Raises
         ------

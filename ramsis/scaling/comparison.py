@@ -50,7 +50,7 @@ _STRICTER, _STRICTEST = 0.7, 0.2
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Part of a trace."""
+    """Arrivals of a stretch of a trace, on which a fleet is simulated."""
 
     arrival_ms: FloatArray  # sorted, relative to the start of the part, shape (n,)
     duration_s: float

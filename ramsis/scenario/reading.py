@@ -63,7 +63,7 @@ class _Check:
                               **details)  # type: ignore[arg-type]
 
     def once(self, place: str, names: Iterable[str]) -> None:
-        """Refuse a name twice."""
+        """Refuse names that occur twice."""
         seen: set[str] = set()
         for name in names:
             if name in seen:

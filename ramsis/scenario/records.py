@@ -196,7 +196,7 @@ class ScenarioModel(Record):
 
 @dataclass(frozen=True, slots=True)
 class Stream(Record):
-    """Requests of one kind."""
+    """Stream of requests for one model, with its deadline and workload."""
 
     name: Annotated[str, "Unique."]
     model: Annotated[

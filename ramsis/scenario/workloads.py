@@ -55,7 +55,7 @@ _MOST_USERS = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Requests of a workload."""
+    """Arrival times of a workload's requests, and the copy of the model that each is for."""
 
     times_ms: FloatArray  # non-decreasing, from the stream's time 0, shape (n,)
     # shape (n,): the copy of the model that each is for; without it the stream decides
@@ -163,7 +163,7 @@ class _InFile(_Spell):
 
     @classmethod
     def from_fields(cls, item: Fields) -> Self:
-        """Read it."""
+        """Read the workload; paths in it are relative to the file's folder."""
         return record_of(cls, item, folder=str(Path(item.file).parent))
 
 

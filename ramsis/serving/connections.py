@@ -519,7 +519,7 @@ class Connection(HttpToolsProtocol):
             self.loop.call_later(_LINGER_S, self.abort)
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection without waiting for answers that are being sent."""
         self._release()
         self.transport.abort()
 

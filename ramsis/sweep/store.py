@@ -80,7 +80,7 @@ class FolderStore:
         """Do nothing: the files are in place."""
 
     def job(self, job: _J) -> _J | Job:
-        """Return the job."""
+        """Return the job unchanged: its files are in the folder already."""
         return job
 
     def name(self, path: Path) -> Path | str:

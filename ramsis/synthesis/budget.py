@@ -65,7 +65,7 @@ _FAR = 4.0  # times the budget: more than that is seen in a few runs
 
 @dataclass(frozen=True)
 class _Tried:
-    """Simulated policy."""
+    """Policy with its price of violations and its simulated rates."""
 
     policy: Policy
     price: float  # at which it is optimal

@@ -94,7 +94,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class _Table:
-    """CSV format."""
+    """Columns of a published trace's CSV format."""
 
     known_by: tuple[str, ...]  # columns that identify the format
     time: str  # column of the times

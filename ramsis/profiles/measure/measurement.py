@@ -395,7 +395,7 @@ class _Answers:
 
     @property
     def published(self) -> dict[str, Published]:
-        """Accuracy of each model."""
+        """Share of right answers of each model on the labelled samples, with the source."""
         source = f"share of right answers to {len(self.labelled.labels)} samples of " \
                  f"{self.labelled.source}"
         return {name: Published(round(float(right.mean()), 6), source)

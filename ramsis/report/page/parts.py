@@ -38,7 +38,7 @@ class PageTable:
 
 @dataclass(frozen=True)
 class Note:
-    """A paragraph."""
+    """Paragraph of text in a section."""
 
     text: str
 

@@ -78,7 +78,7 @@ class SlotDistribution(MaskableDistribution):
     def actions_from_params(
         self, action_logits: torch.Tensor, deterministic: bool = False
     ) -> torch.Tensor:
-        """Return actions for logits."""
+        """Set the logits, and return actions drawn from them or the likeliest ones."""
         self.proba_distribution(action_logits)
         return self.get_actions(deterministic=deterministic)
 

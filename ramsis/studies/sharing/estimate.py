@@ -146,7 +146,7 @@ class Estimator:
         return batches
 
     def _table_of(self, m: int, mps_share: float | None, kind: str) -> _Table:
-        """Return the times alone and the multiprocessors used by batch size, on a share."""
+        """Return time alone and multiprocessors in use of batches on a share, by size."""
         model = self.models[m]
         rows = model.batches[kind]
         work, used = [0.0], [0.0]

@@ -71,7 +71,7 @@ class Central(Recipe["CentralProblem"]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         load_factor: float | None = None,
     ) -> CentralProblem:
-        """See :meth:`Recipe.problem`."""
+        """Return the decision problem of a central queue that a policy for a load solves."""
         overhead_ms = settings.overhead_ms
         times = ServiceTimes.of(settings.profile_for(profile),
                                 settings.chosen_service(profile), settings.max_queue)
@@ -85,7 +85,7 @@ class Central(Recipe["CentralProblem"]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: CentralProblem, replays: Replays, load_factor: float | None = None,
     ) -> Planned:
-        """See :meth:`Recipe.planned`."""
+        """Return the best policy of a central queue's problem, with its certificate."""
         from ramsis.central.actions import LAST_KERNEL
         from ramsis.central.solve import solve_central
 
@@ -125,7 +125,7 @@ class Central(Recipe["CentralProblem"]):
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
     ) -> CentralProblem:
-        """See :meth:`Recipe.problem_of`."""
+        """Return the problem of a central queue that a policy file describes."""
         from ramsis.central.classes import ClassesProblem
         from ramsis.central.problem import CentralProblem
 
@@ -145,7 +145,7 @@ class Central(Recipe["CentralProblem"]):
         return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem
 
     def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> CentralAnalysis:
-        """See :meth:`Recipe.analysis`.
+        """Return the stationary behaviour of the policy in a central queue's file.
 
         The analysed policy is the optimum of the file's decision problem, which is solved again.
         The file's table differs from this policy by one more step of improvement

@@ -51,7 +51,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
     """Recipe of round robin: requests go to the workers in turn."""
 
     def knows(self, settings: SynthesisSettings) -> bool:
-        """See :meth:`Recipe.knows`.
+        """Return whether the problem is solved for the arrival process itself, not for Poisson.
 
         The problem of a worker is exact for every process with independent counts. But for
         negative binomial counts it takes 10 to 50 times as long as planning for Poisson arrivals,
@@ -72,7 +72,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         load_factor: float | None = None,
     ) -> WorkerProblem:
-        """See :meth:`Recipe.problem`."""
+        """Return the decision problem of one worker under round robin for a load."""
         table, law = service_times(profile, settings)
         return WorkerProblem.create(
             table,
@@ -95,7 +95,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: WorkerProblem, replays: Replays, load_factor: float | None = None,
     ) -> Planned:
-        """See :meth:`Recipe.planned`."""
+        """Return the best policy of a worker's problem, with its certificate."""
         bound = fluid_bound(
             bounded_by(problem),
             slo_ms=settings.slo_ms,
@@ -188,7 +188,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
     ) -> WorkerProblem:
-        """See :meth:`Recipe.problem_of`."""
+        """Return the problem of one worker that a policy file describes."""
         letters = np.array([[ORIGINS.index(c) for c in m.latency_origin or ()]
                             for m in policy.models])
         try:
@@ -218,7 +218,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         return problem
 
     def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> WorkerAnalysis:
-        """See :meth:`Recipe.analysis`."""
+        """Return the stationary behaviour of a worker under the table of a policy file."""
         problem = self.problem_of(policy, own_arrivals=own_arrivals)
         model, batch = policy.model_and_batch()
         table = problem.policy_of(model[0], batch[0])
@@ -233,7 +233,7 @@ class ShortestQueueRecipe(RoundRobinRecipe):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         load_factor: float | None = None,
     ) -> WorkerProblem:
-        """See :meth:`Recipe.problem`; also refused are arrivals that cannot be drawn."""
+        """Return the problem of one worker as under round robin; refuse undrawable arrivals."""
         Arrivals.parse(settings.arrivals).drawn(load_qps)
         return super().problem(profile, load_qps, settings, load_factor)
 

@@ -44,7 +44,7 @@ class Grid:
 
     @property
     def separated_by(self) -> str:
-        """The separator in words."""
+        """Name of the separator of cells, for messages."""
         return _NAMED[self.separator]
 
 
