@@ -100,7 +100,7 @@ class TypeLoads:
         return format_process(process) if isinstance(process, ShippedProcess) else arrivals.text
 
     def worth(self, t: int, loads: Loads) -> float:
-        """Return load × promised accuracy per second, of the better one of both ways."""
+        """Return the promised accuracy per second of shared or separate stations, if better."""
         if self.at_most(t, loads) == -math.inf:
             return -math.inf
         return _worth(_better(self.ways(t, loads)))
@@ -118,7 +118,7 @@ class TypeLoads:
         return way.shared if gains[0] >= gains[1] else way.apart
 
     def both_finished(self, way: Ways) -> Ways:
-        """Return both ways with their policies :meth:`finished`."""
+        """Return the shared and the separate stations, each with its final policies."""
         if way.shared == way.apart:
             same = None if way.shared is None else tuple(map(self.finished, way.shared))
             return Ways(same, same)

@@ -1,6 +1,8 @@
 """Back substitution: values and visits of all rows from the system of level 1.
 
-Symbols: :mod:`ramsis.central.chain._levels`. From level 1 up, W_i follows from D_{i−1}, and all
+Levels are numbers i of idle workers; rows are those of a policy's linear system. W_i are the
+values of waiting at level i, D_i those of deciding at an end of a batch, and f, h the factors of
+the gain (:mod:`ramsis.central.chain._levels`). From level 1 up, W_i follows from D_{i−1}, and all
 other values from their own rows.
 
 The transposed system gives the visits of rows. They take one unit of time in all: this is its

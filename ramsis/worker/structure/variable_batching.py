@@ -136,8 +136,7 @@ class VariableMDP:
         """Extend a policy to unlikely states by their best actions.
 
         Candidates are batches of the whole queue, and of parts of it on the fastest model. Backups
-        are repeated until the values converge or
-        ``_FILL_SWEEPS`` are done.
+        are repeated until the values converge, ``_FILL_SWEEPS`` times at most.
         """
         problem = self.problem
         codes = problem.with_full_state(policy)

@@ -77,11 +77,12 @@ def set_shares(
     cost_ms: FloatArray, loading_ms: FloatArray, window_ms: float, batch_ms: FloatArray,
     batch_each_ms: FloatArray, places: Places, demand: AskedFor,
 ) -> None:
-    """Update the demand: ``least_ms``, and the busy shares ``taken`` and ``least_busy``.
+    """Update the least times per request and the workers' busy shares in ``demand``.
 
-    ``taken`` follows from the present time per request ``cost_ms`` (M,) and from the time
+    ``taken`` follows from the present time per request, ``cost_ms`` (M,), and from the time
     ``loading_ms`` (W,) that blocking loads took in ``window_ms``; ``least_busy`` from
-    ``least_ms``. ``batch_ms`` and ``batch_each_ms`` are as in :func:`least_each`.
+    ``least_ms``. ``batch_ms`` and ``batch_each_ms`` (M, B) are the time of a batch, and per
+    request in it.
     """
     least_each(batch_ms, batch_each_ms, demand.slack_ms, demand.least_ms)
     workers, models = places.held.shape
