@@ -37,7 +37,7 @@ from ramsis.sim.compiled import replay
 from ramsis.sim.tables import PlacedCascade
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.cascades.rule import padded, problems_of
-from ramsis.synthesis.cascades.search import Sample, best_rule
+from ramsis.synthesis.cascades.search import Sample, best_rules
 from ramsis.synthesis.simulated import prepared_policy
 from tests.reference.slotted_cascades import SlottedCascade, optimum
 
@@ -89,8 +89,8 @@ def played(due: int, came: float) -> Iterator[dict[str, float]]:
     policy = replace(policy, arrivals={"process": ARRIVALS})
     fleet, plan = prepared_policy(policy)
     assert plan.compiled is not None
-    problem, tables = best_rule(policy, problems_of(policy, fleet, profile.confidences),
-                                ARRIVALS, policy.violation_price)
+    (problem, tables), *_ = best_rules(
+        policy, problems_of(policy, fleet, profile.confidences), ARRIVALS, policy.violation_price)
     sample = Sample(policy, fleet, load_qps, _PLAYED, _SEED)
     rule, _ = sample.worth(PlacedCascade(tables, padded(problem.stated, 0.0)), 0.0)
     alone = replay(fleet, plan.compiled, sample.requests, sample.duration_ms, load_qps)

@@ -206,6 +206,27 @@ def test_confidence_that_says_nothing_gives_no_second_opinions(
     assert found.cascade is None
 
 
+def test_where_the_best_rule_is_refused_the_next_one_is_tried(
+    profile: ProfileSet, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is good in the search and tips into overload at times."""
+    assert profile.confidences is not None
+    refused: list[Any] = []
+    promised = synthesis.promised
+
+    def all_but_the_first(*given: Any) -> Any:
+        if refused:
+            return promised(*given)
+        refused.append(given)
+        return None
+
+    monkeypatch.setattr(synthesis, "promised", all_but_the_first)
+    made = with_cascade(replace(policy, cascade=None), profile.confidences,
+                        ServiceTimes.of_all(profile, "p95", 32))
+    assert refused
+    assert made.cascade is not None
+
+
 def test_without_the_option_the_policy_is_that_beside_second_opinions(
     profile: ProfileSet, policy: Policy
 ) -> None:

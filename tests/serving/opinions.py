@@ -14,7 +14,7 @@ from tests.serving.servers import profile
 SLO_MS, BATCH, SHARE = 250.0, 4, 0.4
 
 
-def policy_with_opinions(tenth: float = 0.1) -> Policy:
+def policy_with_opinions(tenth: float = 0.1, dispatch: str = "central-queue") -> Policy:
     """All requests go to the fast model at once; the least sure 4 of 10 get a second opinion.
 
     Parameters
@@ -24,7 +24,7 @@ def policy_with_opinions(tenth: float = 0.1) -> Policy:
     """
     plain = generate_policy(profile(), 50.0, SynthesisSettings(
         slo_ms=SLO_MS, grid="fixed:20", max_queue=8, headroom=0.0, workers=2, late="drop",
-        dispatch="central-queue"))
+        dispatch=dispatch))
     numbers = dict.fromkeys(("effective_accuracy", "effective_half_width", "violation_rate",
                              "violation_half_width", "gain", "gain_error"), 0.0)
     times = {f"response_{name}_ms": 10.0 for name in ("mean", "p50", "p95", "p99")}

@@ -52,11 +52,14 @@ name = "x"
 datatype = "FP32"
 shape = [3]
 """
-def written(folder: Path, variants: str = VARIANTS) -> Path:
+def written(
+    folder: Path, variants: str = VARIANTS, dispatch: str = "central-queue"
+) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "opinions.py").write_text(FUNCTIONS)
     (folder / "variants.toml").write_text(variants)
-    write_set(folder / "policies", set_of([policy_with_opinions()]), created_by="tests")
+    write_set(folder / "policies", set_of([policy_with_opinions(dispatch=dispatch)]),
+              created_by="tests")
     return folder
 
 
@@ -111,6 +114,12 @@ def test_under_load_none_is_lost_and_the_share_is_as_promised(server):
     assert len(stages) == 240
     assert stages.count("second") / 240 == pytest.approx(SHARE, abs=0.1)
     assert unsure(server, "second") - before == stages.count("second")
+
+
+def test_with_queues_of_workers_own_none_is_lost(tmp_path):
+    with running(written(tmp_path / "opinions", dispatch="round-robin")) as server:
+        test_unsure_requests_get_a_second_opinion_and_others_do_not(server)
+        test_under_load_none_is_lost_and_the_share_is_as_promised(server)
 
 
 def test_metrics_promise_what_the_policy_delivers_with_second_opinions(server):

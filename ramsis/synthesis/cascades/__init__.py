@@ -10,12 +10,13 @@ from ramsis.policy import Policy
 from ramsis.profiles.confidences import Confidences
 from ramsis.synthesis.cascades.gate import promised
 from ramsis.synthesis.cascades.rule import problems_of
-from ramsis.synthesis.cascades.search import best_rule
+from ramsis.synthesis.cascades.search import best_rules
 from ramsis.synthesis.simulated import prepared_policy
 
 __all__ = ["with_cascade"]
 
 _BUDGET_PRICES = (1.0, 8.0, 64.0)  # of violations, tried in turn where a budget limits these
+_TRIED = 2  # rules that may pass the gate, in turn
 
 
 def with_cascade(
@@ -39,12 +40,12 @@ def with_cascade(
     problems = problems_of(policy, fleet, confidences)
     if not problems:
         return policy
-    cascade = None
     for price in ((policy.violation_price,) if policy.budget is None else
                   (max(policy.violation_price, _BUDGET_PRICES[0]), *_BUDGET_PRICES[1:])):
-        problem, tables = best_rule(policy, problems, own_arrivals, price)
-        cascade = promised(policy, fleet, plan.compiled, problem, tables, own_arrivals)
-        if cascade is not None:
+        for problem, tables in best_rules(policy, problems, own_arrivals, price)[:_TRIED]:
+            cascade = promised(policy, fleet, plan.compiled, problem, tables, own_arrivals)
+            if cascade is None:
+                continue
             bound = cascade_bound(
                 times, confidences, slo_ms=policy.slo_ms, workers=policy.workers,
                 load_qps=policy.load_qps,

@@ -5,7 +5,8 @@ the search. In every other run queues are full at first, so that a rule that wor
 ones loses. Second opinions are kept if they gain by *stated* increments, and if the gain by all
 samples, those that chose and those that state, is more than two standard errors of the simulation
 and of the samples (:meth:`~ramsis.synthesis.cascades.rule.CascadeProblem.by_all_samples`). If
-they gain nothing in truth, they are kept with a probability below 3 %.
+they gain nothing in truth, one of the two rules that are tried is kept with a probability below
+5 %.
 
 A budget of violations must hold at the upper end of the interval: that of the simulation and,
 where service times are drawn, of the samples behind the policy without second opinions.

@@ -1,15 +1,15 @@
 """Search for the numbers of an index policy by simulation.
 
 All candidates meet the same requests (common random numbers): those of the stated load, and with a
-weight of a quarter those of a load a tenth higher, so that the rule does not tip into overload
-where more first answers are unsure than in the profile. There queues are full at first: a rule
-may be good as long as they are short, and never make long ones short again. What counts is
-effective accuracy by *expected* increments, less the price of violations, less two standard errors
-by the samples. So of two rules with the same expected value, the one with fewer second opinions is
+weight of a tenth those of a load a tenth higher, so that the rule does not tip into overload where
+more first answers are unsure than in the profile. There queues are full at first: a rule may be
+good as long as they are short, and never make long ones short again. What counts is effective
+accuracy by *expected* increments, less the price of violations, less two standard errors by the
+samples. So of two rules with the same expected value, the one with fewer second opinions is
 better, and more likely to pass the gate. The best of a grid of starts, for the most promising
 second models, is varied a few numbers at a time; a variation that is better is kept. The search
 stops when variations gain nothing any more. Of these rules and the best ones with one threshold at
-all times, which the numbers do not quite contain, the best on further requests is the result.
+all times, which the numbers do not quite contain, the best on further requests comes first.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _STARTS = tuple(
         (-0.6, -0.2, 0.0), (0.3, 0.6), (0.5, 1.0), (0.3, 1.03), (0.0, 1.0))
     # Half of the grid suffices; it has each combination of two of the last four values as often.
     if ((work == 0.3) + (gather == 0.5) + (least == 0.3) + (fresh == 0.0)) % 2 == 0)
-_REQUESTS, _MOST_BURSTY = 24_000, 200_000  # of the stated load; most where these come in bursts
+_REQUESTS, _MOST_BURSTY = 48_000, 200_000  # of the stated load; most where these come in bursts
 _IN_GRID = 5, 12  # share of the requests in the grid of starts
 _IN_CHOICE = 4  # times the requests in the choice among the rules found
-_HEAVIER, _WEIGHT = 1.1, 0.25
+_HEAVIER, _WEIGHT = 1.1, 0.1
 _SECONDS, _NEAR = 2, 0.001  # second models that are tried, and varied if as near to the best
 _THRESHOLDS, _PLAYED_AGAIN = 60, 4  # fixed ones that are tried, and tried with all requests
 _VARIATIONS, _AT_MOST = 200, 3  # and numbers that are varied at a time
 _LITTLE, _PATIENCE = 2e-5, 50  # variations in turn that gain less end the search
 _LUCK = 0.001  # that chance may add to a rule's value at the heavier load
 _LONGER, _SHORTER = 1.3, 0.95  # factors on a step that was better, or was not
-_SHORT_WARM_UP, _DRAINS = 5.0, 2.0  # SLOs; short in the search
+_SHORT_WARM_UP, _DRAINS = 10.0, 2.0  # SLOs; short in the search
 _SURE = 2.0  # standard errors by the samples that a rule is charged
 _SEED = 1 << 27
 
@@ -129,12 +129,13 @@ class Sample:
         return np.divide(counts, self.counted.stop - self.counted.start)
 
 
-def best_rule(
+def best_rules(
     policy: Policy, problems: list[CascadeProblem], own_arrivals: str | None, price: float
-) -> tuple[CascadeProblem, CascadeTables]:
-    """Return the best rule at a price of violations, and the problem with its second model.
+) -> list[tuple[CascadeProblem, CascadeTables]]:
+    """Return rules at a price of violations, each with the problem of its second model.
 
-    Where workers have queues of their own, one of them serves in the simulations.
+    The best comes first. Where workers have queues of their own, one of them serves in the
+    simulations.
     """
     fleet, queues = problems[0].fleet, policy.rule.queues(policy.workers)
     requests = max(_REQUESTS, min(bursty_queries(policy, 1) // queues, _MOST_BURSTY))
@@ -155,9 +156,8 @@ def best_rule(
     most = max(worth for worth, _, _ in rules)
     rules += [_best_threshold(problem, few, many, price, most) for problem in problems[:_SECONDS]]
     # A rule that is only lucky with the requests by which it was varied loses on others.
-    _, problem, tables = max(((_worth(problem, tables, others, price), problem, tables)
-                              for _, problem, tables in rules), key=itemgetter(0))
-    return problem, tables
+    rules.sort(key=lambda rule: -_worth(rule[1], rule[2], others, price))
+    return [(problem, tables) for _, problem, tables in rules]
 
 
 def _worth(
