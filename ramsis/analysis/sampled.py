@@ -268,7 +268,7 @@ class _Group(NamedTuple):
         return self.effect.at(deviation * self.times.median_ms)
 
     def beyond(self, start: float, deviation: FloatArray) -> FloatArray:
-        """Return by how much J at the batch's deviations exceeds J at the start of a tail."""
+        """Return the violation rate added by deviations, beyond that at the start of a tail."""
         return np.maximum(self.at(np.maximum(deviation, start)) - self.at(start), 0.0)
 
     def beyond_by(self, tail: Tail) -> FloatArray:
@@ -277,7 +277,7 @@ class _Group(NamedTuple):
         return np.maximum(late, 0.0) * np.maximum(self.times.median_ms / self._of_ms(tail), 1.0)
 
     def unseen(self, tail: Tail) -> float:
-        """Return the rise of J by a sample longer than all of the group and of the tail."""
+        """Return the violation rate added by a sample beyond all of the group and the tail."""
         return self._longer(max(self.longest_ms, float(self._over_ms(tail).max())))
 
     @property

@@ -397,9 +397,9 @@ def _variance(effects: list[Effect], weights: FloatArray) -> float:
 def _late(
     problem: WorkerProblem, n: int, visits: FloatArray, times: FloatArray
 ) -> FloatArray:
-    """Return late_i at each service time in ``times``, shape (G,), for batches of n + 1.
+    """Return how many requests of batches of n + 1 are late if they take ``times`` ms, (G,).
 
-    ``visits`` are the frequencies of their states.
+    That is late_i, per request served: ``visits`` are the frequencies of the batches' states.
     """
     by_slack = visits.reshape(problem.bins + 1, -1).sum(axis=1)
     waiting = problem.once("waiting by slack", problem.max_queue,

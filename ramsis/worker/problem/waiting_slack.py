@@ -216,8 +216,8 @@ def _most_likely(
     slack_ms: FloatArray, good: BoolArray, workers: int, rate_per_ms: float
 ) -> _MostLikely:
     """Return for windows of negligible probability the count nearest to the mean."""
-    since = slack_ms[-1] - slack_ms
-    fewest = workers * np.arange(len(good))[:, None]
+    since = slack_ms[-1] - slack_ms  # T_A, the time since the head came
+    fewest = workers * np.arange(len(good))[:, None]  # arrivals of the window of n, from the least
     count = np.clip(rate_per_ms * since[None, :], fewest, fewest + workers - 1.0)
     share = (slack_ms[None, :] - slack_ms[:, None]) / np.where(since > 0, since, 1.0)[:, None]
     share[since == 0.0] = 1.0

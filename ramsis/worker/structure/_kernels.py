@@ -166,7 +166,7 @@ def add_after_drops(
     values: FloatArray, bins: NDArray[np.int64], first: NDArray[np.int64],
     served: NDArray[np.int64], next_slack: FloatArray,
 ) -> None:
-    """Add, to the rows of states that drop, the rows of the states that the drops lead to.
+    """Add to the row of each state that drops the mean row of the states that the drop leads to.
 
     Parameters
     ----------

@@ -164,6 +164,7 @@ class Callables:
 
 
 def _found(name: str) -> Callable[[Any], Any]:
+    """Import the function that ``module:function`` names."""
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise InvalidValueError("not the name of a function", where="model", value=name,
