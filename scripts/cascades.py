@@ -12,8 +12,9 @@ columns of a row are of the same half:
   model, with gathering windows;
 - cascade, cascade_bound: the policy with second opinions, which is the one without where they do
   not pay, and the bound with cascades, with gathering windows;
-- raw_one_model, raw_cascade: the same policies by the accuracies and increments of that half
-  alone, before they are calibrated to the accuracies of the profile;
+- in_turn_one_model, in_turn: policies of round robin without and with second opinions;
+- raw_one_model, raw_cascade: the policies of the central queue by the accuracies and increments of
+  that half alone, before they are calibrated to the accuracies of the profile;
 - fixed: the best fixed threshold in hindsight: one first model, one second model and one threshold
   at all times, each batch as large as the slack allows. All first models and thresholds are tried
   on the half that states, with the two most promising second models;
@@ -107,16 +108,19 @@ def rows_of(profile: ProfileSet, splits: int) -> Iterator[dict[str, float]]:
     accuracy = {model.name: model.accuracy for model in profile.models}
     halves = [Confidences.of(samples, groups=groups, seed=split) for split in range(splits)]
     for slo_ms in SLOS_MS:
-        settings = SynthesisSettings(slo_ms=slo_ms, workers=WORKERS, service="p95",
-                                     dispatch="central-queue", headroom=0.0)
+        common, own = (SynthesisSettings(slo_ms=slo_ms, workers=WORKERS, service="p95",
+                                         dispatch=dispatch, headroom=0.0)
+                       for dispatch in ("central-queue", "round-robin"))
         for load_qps in LOADS_QPS:
-            one = generate_policy(profile, load_qps, settings)
+            one = generate_policy(profile, load_qps, common)
+            apart = generate_policy(profile, load_qps, own)
             slackfit = max(delivered(SlackFit(buckets), one, None) for buckets in _BUCKETS)
             for split, raw in enumerate(halves):
                 confidences = raw.calibrated(accuracy)
                 both = with_cascade(one, confidences, times)
                 alone, fluid = one.expectations, confidences_bound(one, confidences, times)
                 promise = None if both.cascade is None else both.cascade.promise
+                in_turn = with_cascade(apart, confidences, times).rates
                 yield {
                     "split": split, "slo_ms": slo_ms, "load_qps": load_qps,
                     "one_model": alone.effective_accuracy,
@@ -127,7 +131,10 @@ def rows_of(profile: ProfileSet, splits: int) -> Iterator[dict[str, float]]:
                     else alone.effective_accuracy,
                     "cascade_half_width": promise.effective_half_width if promise else 0.0,
                     "second_opinions": promise.second_opinions if promise else 0.0,
-                    "cascade_bound": fluid, "raw_one_model": raw_one_model(one, raw),
+                    "cascade_bound": fluid,
+                    "in_turn_one_model": apart.expectations.effective_accuracy,
+                    "in_turn": in_turn.effective_accuracy,
+                    "raw_one_model": raw_one_model(one, raw),
                     "raw_cascade": raw_one_model(one, raw) if both.cascade is None
                     else raw_cascade(both, raw),
                     "fixed": best_fixed(one, confidences),
@@ -175,7 +182,8 @@ def table_of(rows: pd.DataFrame) -> str:
     means = rows.groupby(["slo_ms", "load_qps"], sort=False).mean()
     figures = {"one_model": "one model", "one_model_bound": "its bound", "slackfit": "SlackFit",
                "cascade_serve": "CascadeServe", "fixed": "best fixed threshold",
-               "cascade": "with second opinions", "cascade_bound": "bound with cascades"}
+               "cascade": "with second opinions", "cascade_bound": "bound with cascades",
+               "in_turn_one_model": "round robin", "in_turn": "with second opinions"}
     return markdown(["SLO (ms)", "load (requests/s)", *figures.values(), "second opinions"], [
         [f"{slo_ms:g}", f"{load_qps:,.0f}", *(f"{row[name]:.4f}" for name in figures),
          f"{row['second_opinions']:.0%}"]
