@@ -307,7 +307,7 @@ def fewest_gpus(cuts: Sequence[Cut], needed: Mapping[str, int]) -> list[int]:
 
 
 def _worst(program: PlacementProgram, shares: dict[Quality, float]) -> float:
-    """Return theta, the smallest effective accuracy of a family, at given shares."""
+    """Return theta, the smallest effective accuracy of a family, less any unserved penalty."""
     penalty = program.problem.objective.unserved_penalty
     return min(sum(shares[q] * q.in_time * (q.accuracy + penalty)
                    for q in program.of_family(family.name)) - penalty

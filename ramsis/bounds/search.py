@@ -12,7 +12,7 @@ _STRIDES = 50
 def smallest(
     enough: Callable[[int], bool], lowest: int, highest: int, *, rising: bool = True
 ) -> int | None:
-    """Return the smallest number that is enough; None if not even the highest is.
+    """Return a number that is enough, the smallest if ``rising``; None if the highest is not.
 
     Parameters
     ----------
@@ -21,7 +21,8 @@ def smallest(
     rising : bool
         Whether more than enough is always enough. If so, steps double from the lowest number on,
         then the last step is bisected. If not, the highest number is tried first, then all from
-        the lowest on; beyond 100 in strides of a fiftieth, then one by one.
+        the lowest on; from 100 on in strides of 1/50 of the lowest, then one by one, so that a
+        smaller one between strides may be missed.
     """
     if not rising:
         if not enough(highest):

@@ -129,7 +129,8 @@ def around(
 ) -> tuple[int, float]:
     """Interpolate a slack between two bins: return the lower one and the share of the next.
 
-    ``below`` is the last bin whose middle is not above the slack, or -1.
+    ``below`` is the last bin whose middle is not above the slack, or -1. Only the bins ``first``
+    to ``last`` have values; a slack outside of them takes the nearest.
     """
     if below < first:
         return first, 0.0

@@ -100,7 +100,7 @@ class ClassesProblem(CentralProblem):
 
     @cached_property
     def slack_in_queue_ms(self) -> FloatArray:
-        """Slack of the k-th request of the queue, from 0, shape (N, J, B)."""
+        """Expected slack of request k = 0, 1, … of the queue, given the head's bin; (N, J, B)."""
         head = self._head[0]
         if self.quantiles_ms.shape[1] == 1:  # the head must be in time anywhere in its bin
             head = np.where(self.slack_ms > 0, self.slack_ms, head)

@@ -171,7 +171,7 @@ def _from_few_levels(model: CentralArrays) -> _Policy | None:
 
 
 def _coarse_levels(idle: IntArray) -> IntArray:
-    """Return indices of idle levels for a coarse first solution, each half as high again."""
+    """Return indices of idle levels for a coarse solution, each 1.5 times the one before."""
     chosen = [0]
     while chosen[-1] < len(idle) - 1:
         chosen.append(min(max(chosen[-1] + 1, chosen[-1] * 3 // 2), len(idle) - 1))

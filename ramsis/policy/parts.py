@@ -102,7 +102,7 @@ def levels_in(fields: Fields, models: Sequence[PolicyModel]) -> FloatArray | Non
 
 
 def tails_in(fields: Fields) -> Tails | None:
-    """Read the pooled tails of the profile; None where unknown."""
+    """Read the upper tails of service times, pooled over batches; None if the file has none."""
     if "tails" not in fields or fields.value("tails") is None:
         return None
     tails = fields.child("tails")

@@ -282,7 +282,7 @@ class Knative:
         self._most = 0  # most workers wanted since the panic began
 
     def wanted(self, seen: Observation) -> int:
-        """Return the desired workers after panic and the delay of scaling down."""
+        """Return the desired workers after panic mode and the delay of scaling down."""
         now_s, ready = seen.time_s, max(seen.active, 1)
         _forget(self._values, now_s - self.stable_s)
         self._values.append((now_s, float(seen.queued + seen.in_service) if self.concurrent

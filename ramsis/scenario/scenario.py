@@ -167,7 +167,7 @@ def _places(models: Sequence[ScenarioModel]) -> dict[str, range]:
 
 
 def _families(models: Sequence[ScenarioModel]) -> IntArray:
-    """Number the families; return each model's number."""
+    """Return the family number of each copy, (M,); without a family a copy has its own."""
     numbers: dict[str, int] = {}
     families: list[int] = []
     for model in models:

@@ -249,7 +249,7 @@ class SizedProblem:
 
 
 def _sized(profile: ProfileSet) -> list[SizedTimes]:
-    """Return the times by size of every model, all of one unit and law."""
+    """Return every model's times by size; refuse models without them, or of which some pad."""
     times = [model.sized for model in profile.models if model.sized is not None]
     if not times:
         raise InvalidValueError(

@@ -6,8 +6,9 @@ arrivals at a station are those of all requests, thinned (:mod:`ramsis.cluster.r
 objective is the sum over the stations of load × (effective accuracy − violation price × violation
 rate), as their policies promise. With a budget of violations the load is divided by the price, and
 then each station gets the best policy within the budget, so that all together are within it.
-Headroom, too, is only for the final policies: the load is divided by the promises of policies
-planned as profiled.
+Headroom (planning for longer service times than profiled, :mod:`ramsis.synthesis.headroom`) is
+given to the final policies only; the load is divided by what policies promise that are planned
+for the profiled times.
 
 1. Worker types that are alike are merged, and so are classes with the same SLO. One type and one
    class are one station, and nothing is divided.

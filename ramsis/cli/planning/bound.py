@@ -53,8 +53,9 @@ _COLUMNS = (
 )
 _NOT_OF_SIZES = ("max_violation", "min_effective_accuracy", "violation_price", "cascades",
                  "rate_per_worker", "startup_s", "max_workers")
-_LEFT = ("The bound holds for every scheduler, even one that knows all arrivals. It leaves that a "
-         "worker may answer a request again at its price, and steps and grid of its search.")
+_LOOSENESS = (
+    "The bound holds for every scheduler, even one that knows all arrivals. It is loose since it "
+    "lets workers answer a request more than once, at a price, and since its search is on a grid.")
 
 _BOUND = (Column("load_qps", "load (QPS)", "g"), Column("upper_bound", "upper bound", ".4f"))
 _POISSON = Column("poisson_upper_bound", "upper bound, Poisson", ".4f")
@@ -396,7 +397,7 @@ def _mix_words(mix: list[dict[str, Any]]) -> str:
 def bound_of_sizes(
     params: Mapping[str, Any], served: Served, workload: WorkloadOptions
 ) -> list[dict[str, Any]]:
-    """Print and return a bound for each load, or for the trace."""
+    """Print and return bounds on effective accuracy and share in time, by load or trace."""
     served.require()
     refuse_options(_NOT_OF_SIZES, "is not for requests with a size.")
     terms = SizedInputs.of(served, workload)
@@ -430,5 +431,5 @@ def bound_of_sizes(
         print_json(rows)
     else:
         print_rows(_COLUMNS, rows)
-        say(_LEFT)
+        say(_LOOSENESS)
     return rows

@@ -96,7 +96,7 @@ def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
 
 
 def _known_models(document: Mapping[str, Any], rows: Rows) -> dict[str, float | None]:
-    """Return the models of the document with their accuracies, and those that answered."""
+    """Return the accuracy of each model that the document or a row names; None if not stated."""
     accuracies: dict[str, float | None] = {
         name: None for row in rows for name in row.get("model_share", {})}
     named = document.get("models")

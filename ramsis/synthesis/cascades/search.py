@@ -200,7 +200,7 @@ def _best_threshold(
 def _varied(
     problem: CascadeProblem, start: Numbers, samples: list[Sample], price: float
 ) -> tuple[float, CascadeProblem, CascadeTables]:
-    """Improve a rule's numbers by random variations; return its value and tables."""
+    """Vary a rule's numbers at random; return the best value, with its problem and tables."""
     rng = np.random.default_rng(_SEED)
     best, steps, tables = start.to_array(), STEPS.copy(), problem.tables(start)
     most, still = _worth(problem, tables, samples, price), 0

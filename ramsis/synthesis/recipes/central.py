@@ -275,7 +275,7 @@ def _unpromised(
     problem: CentralProblem, solution: CentralSolution, limits: Limits, inputs: Inputs,
     settings: SynthesisSettings,
 ) -> Policy:
-    """Return the unmeasured policy of the optimal table; it states only capacity and upper bound.
+    """Return the policy of a solution; of its expectations, only capacity and bound are set.
 
     ``problem`` has the profiled service times, ``solution`` those that are planned for.
     """

@@ -150,7 +150,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         self, profile: ProfileSet, settings: SynthesisSettings, problem: WorkerProblem,
         solution: WorkerSolution, limits: Limits,
     ) -> Policy:
-        """Return the unmeasured policy of a table; it states only capacity and upper bound.
+        """Return the policy of a solution; of its expectations, only capacity and bound are set.
 
         ``problem`` has the profiled service times, ``solution`` those that are planned for.
         """
