@@ -126,11 +126,11 @@ class Running:
         return sum(sample.value for family in text_string_to_metric_families(text)
                    for sample in family.samples if sample.name == name)
 
-    def wait_for_batch(self, seconds: float = 20.0) -> None:
-        """Wait until a batch runs."""
+    def wait_for_batch(self, seconds: float = 20.0, running: bool = True) -> None:
+        """Wait until a batch runs, or none."""
         ends = time.monotonic() + seconds
-        while not self.metric("ramsis_running"):
-            assert time.monotonic() < ends, "no batch runs"
+        while bool(self.metric("ramsis_running")) is not running:
+            assert time.monotonic() < ends, f"a batch runs: {not running}"
             time.sleep(0.02)
 
     def events(self) -> list[dict[str, Any]]:

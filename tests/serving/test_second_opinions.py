@@ -161,6 +161,7 @@ def test_first_answers_stand_where_the_second_model_fails(server):
 
 def test_stopping_answers_what_waits(server):
     """The last test of this server."""
+    server.wait_for_batch(running=False)  # a second opinion that an earlier test left behind
     answers = list[tuple[int, dict[str, Any]]]()
     client = threading.Thread(target=lambda: answers.append(server.infer([[0.1, 7.0, 1.0]])))
     client.start()
