@@ -19,8 +19,7 @@ and the certificate notes their probability.
 without this kernel, and one factorisation of it gives them together with the stationary
 frequencies (:mod:`ramsis.mdp.dense_chain`). A round then improves every
 likely state; the iteration ends when no action is better by more than rounding. Bounds on the
-gain, and restarts, are as above. The iteration starts from the best policy of maximal batching, or
-from the solution at other service times.
+gain, and restarts, are as above. The iteration starts from the best policy of maximal batching.
 """
 
 from __future__ import annotations

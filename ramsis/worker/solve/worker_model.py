@@ -122,8 +122,7 @@ class WorkerModel:
         return build_variable(self.problem)
 
     def solve(
-        self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9,
-        near: WorkerSolution | None = None,
+        self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9
     ) -> WorkerSolution:
         """Find the optimal policy of the worker's problem.
 
@@ -131,17 +130,15 @@ class WorkerModel:
         ----------
         tolerance : float > 0
             Stopping rule of iterative solvers; policy iteration runs until it is stable.
-        near : WorkerSolution, optional
-            Solution at other service times, from which policy iteration starts.
         """
         check_solver(solver)
         if solver not in ("policy-iteration", "value-iteration"):
             return _solve_explicit(self.problem, solver, tolerance)
         if self.problem.batching.partial:
-            return self._solve_variable(solver, near)
+            return self._solve_variable(solver)
         mdp = self.structured
         if solver == "policy-iteration":
-            solution = solve_on_nodes(mdp, initial=self._start(near))
+            solution = solve_on_nodes(mdp)
         else:
             from ramsis.worker.solve.value_iteration import iterate_on_nodes
 
@@ -158,19 +155,7 @@ class WorkerModel:
         evaluation = evaluate_variable(self.variable, table)
         return StateFrequency(evaluation.frequency, evaluation.excess)
 
-    def _start(self, near: WorkerSolution | None) -> IntArray | None:
-        """Return the policy of a solution, the fastest model where it is not admissible.
-
-        None where there is none, or its table has other slacks.
-        """
-        if near is None or not np.array_equal(near.problem.slack_ms, self.problem.slack_ms):
-            return None
-        listed = self.problem.admissible(near.draft)[:-1]
-        return np.where(listed, near.draft, self.problem.fastest_policy())
-
-    def _solve_variable(
-        self, solver: SolverName, near: WorkerSolution | None
-    ) -> WorkerSolution:
+    def _solve_variable(self, solver: SolverName) -> WorkerSolution:
         """Solve for batches of any part of the queue, on likely states."""
         if solver == "value-iteration":
             raise InvalidValueError("this solver does not support variable batching",
@@ -178,7 +163,7 @@ class WorkerModel:
                                         name for name in SOLVERS if name != solver))
         from ramsis.worker.solve.policy_iteration import solve_variable
 
-        solution = solve_variable(self.variable, initial=self._start(near))
+        solution = solve_variable(self.variable)
         return WorkerSolution(
             self.problem, solution.draft, solution.gain, solution.certificate, solver,
             lambda: StateFrequency(solution.evaluation.frequency, solution.evaluation.excess),
