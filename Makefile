@@ -133,7 +133,7 @@ test-oldest: $(OLDEST)
 	NUMBA_CACHE_DIR=$(abspath .venv-oldest/kernels) PIP_CONSTRAINT=$(abspath $<) $(MAKE) test-quick VENV=.venv-oldest
 
 test-slow: $(TEST)
-	$(PYTEST) -m slow
+	$(PYTEST) -n auto -m slow  # tests that measure times need a core each
 
 referee: $(REFEREE)
 	$(PYTEST) tests/referee
