@@ -39,10 +39,9 @@ help:
 	@echo "make dist   wheel and source archive in dist/, and tests of the installed wheel"
 	@echo "make clean  remove what these made"
 
-# One process more than there are cores, as tests of servers and of commands mostly wait. Neighbours
-# run in one process, so that what several tests of a file need is made once.
-PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
+# Neighbours run in one process, so that what several tests of a file need is made once. A process
+# more than there are cores saves a tenth of the time, and makes measurements of times late.
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
 
 INSTALLING = @echo "Installing $(1) into $(VENV) (a minute or so, the first time only) ..."
 
@@ -133,7 +132,7 @@ test-oldest: $(OLDEST)
 	NUMBA_CACHE_DIR=$(abspath .venv-oldest/kernels) PIP_CONSTRAINT=$(abspath $<) $(MAKE) test-quick VENV=.venv-oldest
 
 test-slow: $(TEST)
-	$(PYTEST) -n auto -m slow  # tests that measure times need a core each
+	$(PYTEST) -m slow
 
 referee: $(REFEREE)
 	$(PYTEST) tests/referee
