@@ -198,6 +198,16 @@ class Policy:
         }
 
     @property
+    def opinions(self) -> dict[str, float | None]:
+        """The main figures of second opinions, as results name them; empty without any."""
+        if self.cascade is None:
+            return {}
+        promise = self.cascade.promise
+        return {"second_opinions": promise.second_opinions, "gain": promise.gain,
+                "gain_error": promise.gain_error,
+                "upper_bound_one_model": self.expectations.upper_bound}
+
+    @property
     def rule(self) -> DispatchRule:
         """Dispatch rule: how requests reach the workers' queues."""
         return DISPATCHES[self.dispatch]

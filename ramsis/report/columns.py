@@ -19,7 +19,7 @@ OPINIONS = (
 
 # What a policy promises for a load, and for service times longer than profiled by a factor.
 PROMISED = (
-    Column("load_qps", "load (QPS)", "g"),
+    LOAD,
     Column("slowness", "slowness", "g"),
     Column("expected_accuracy", "accuracy", ".4f"),
     Column("expected_violation_rate", "violations", ".4%"),
@@ -92,7 +92,7 @@ GROWN = (
 
 # Vertices of a frontier.
 CORNERS = (
-    Column("load_qps", "load (QPS)", "g"),
+    LOAD,
     Column("violation_price", "violation price", ".4g"),
     Column("expected_violation_rate", "violations", ".4%"),
     Column("expected_effective_accuracy", "effective accuracy", ".4f"),

@@ -49,9 +49,7 @@ def policy_set(shown: PolicySet[Policy]) -> Figure:
     """Plot the promises of the policies of a simple set over the load."""
     return _captured(plot_promises, [
         {"load_qps": level.load_qps, "slowness": level.slowness, **level.policy.promised,
-         "workers": level.policy.workers, "slo_ms": level.policy.slo_ms,
-         **({} if level.policy.cascade is None else {
-             "upper_bound_one_model": level.policy.expectations.upper_bound})}
+         "workers": level.policy.workers, "slo_ms": level.policy.slo_ms, **level.policy.opinions}
         for level in shown.levels], _ANY)
 
 

@@ -73,7 +73,8 @@ def say(text: str) -> None:
 
 def policy_row(policy: Policy) -> dict[str, Any]:
     """Return a policy's expectations under the column names that all commands share."""
-    expected = policy.expectations
+    expected, cascade = policy.expectations, policy.cascade
+    responses = expected if cascade is None else cascade.promise
     return {
         "scheduler": policy.dispatch,
         "load_qps": policy.load_qps,
@@ -84,20 +85,9 @@ def policy_row(policy: Policy) -> dict[str, Any]:
         **policy.promised,
         "capacity_qps": expected.capacity_qps,
         "utilisation": expected.utilisation,
-        **{name: getattr(expected, name) for name in RESPONSES},
-        **_cascade_row(policy),
+        **{name: getattr(responses, name) for name in RESPONSES},
+        **policy.opinions,
     }
-
-
-def _cascade_row(policy: Policy) -> dict[str, Any]:
-    """Return the figures of second opinions; empty without any."""
-    if policy.cascade is None:
-        return {}
-    promise = policy.cascade.promise
-    return {"second_opinions": promise.second_opinions, "gain": promise.gain,
-            "gain_error": promise.gain_error, "upper_bound_one_model":
-            policy.expectations.upper_bound,
-            **{name: getattr(promise, name) for name in RESPONSES}}
 
 
 def headroom_row(policy: Policy) -> dict[str, Any]:

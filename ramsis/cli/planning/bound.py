@@ -35,6 +35,7 @@ from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say, table_options
 from ramsis.cluster import Cluster, ServiceTimes, default_service
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
+from ramsis.report.columns import LOAD
 from ramsis.settings import settings_of
 from ramsis.sim import ConstantLoad
 from ramsis.sized import SizedProblem, path_bound, upper_bound
@@ -57,7 +58,7 @@ _LOOSENESS = (
     "The bound holds for every scheduler, even one that knows all arrivals. It is loose since it "
     "lets workers answer a request more than once, at a price, and since its search is on a grid.")
 
-_BOUND = (Column("load_qps", "load (QPS)", "g"), Column("upper_bound", "upper bound", ".4f"))
+_BOUND = (LOAD, Column("upper_bound", "upper bound", ".4f"))
 _POISSON = Column("poisson_upper_bound", "upper bound, Poisson", ".4f")
 _OPTIMUM = (Column("served_fraction", "served in time", ".2%"),)
 _OPTIMUM_ON_TERMS = (

@@ -186,13 +186,9 @@ def _row(level: Level[Policy]) -> dict[str, Any]:
     if len(level.stations) == 1:
         policy = level.stations[0].policy
         expected = policy.expectations
-        row |= {"capacity_qps": expected.capacity_qps, "upper_bound": policy.upper_bound}
-        if policy.cascade is not None:  # the rest is of the policy without second opinions
-            promise = policy.cascade.promise
-            row |= {"upper_bound_one_model": expected.upper_bound, "gain": promise.gain,
-                    "gain_error": promise.gain_error,
-                    "second_opinions": promise.second_opinions}
-        else:
+        row |= {"capacity_qps": expected.capacity_qps, "upper_bound": policy.upper_bound,
+                **policy.opinions}
+        if policy.cascade is None:  # other figures are of the policy without second opinions
             row["utilisation"] = expected.utilisation
             if policy.replay is not None:
                 row["simulated"] = policy.replay.effective_accuracy

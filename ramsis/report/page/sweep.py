@@ -10,7 +10,7 @@ from typing import Any
 
 from ramsis.errors import InputFileError
 from ramsis.files import read_json, read_text
-from ramsis.report.columns import SIMULATED
+from ramsis.report.columns import LOAD, SIMULATED
 from ramsis.report.figure import look_numbers
 from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Figure, Note, PageTable, Part, Section
@@ -64,9 +64,8 @@ def sweep_section(folder: Path, name: str) -> Section:
     else:
         parts.append(Note("No cell has a result."))
     if failures:
-        parts.append(PageTable("Cells that failed", [Column("scheduler", "scheduler"), Column(
-            "load_qps", "load (QPS)", "g"), Column("workers", "workers", "g"),
-            Column("error", "why")], failures, 50))
+        parts.append(PageTable("Cells that failed", [Column("scheduler", "scheduler"), LOAD,
+            Column("workers", "workers", "g"), Column("error", "why")], failures, 50))
     same = [(_AXES[key], _words(rows[0][key])) for key in _AXES
             if rows and key not in varying and rows[0].get(key) not in (None, "")
             and rows[0].get(_OF.get(key, key)) not in (None, "", "False")]
