@@ -260,7 +260,7 @@ class _Connection(asyncio.Protocol):
 
     def _end(self, answer: Response) -> None:
         self.group.held -= self.size
-        self.size = self.received = 0
+        self.parts, self.size, self.received = [], 0, 0
         request, self.request = self.request, None
         if request is not None:
             request.end(answer)
