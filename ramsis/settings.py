@@ -88,6 +88,19 @@ def setting(
     return field(default=None if defaults else default, metadata={_METADATA: declared})
 
 
+class Checked:
+    """Base of dataclasses whose constructor refuses values that break the rules of settings.
+
+    None passes.
+    """
+
+    def __post_init__(self) -> None:
+        cls: type = type(self)
+        for name, declared in settings_of(cls).items():
+            if getattr(self, name) is not None:
+                declared.check(getattr(self, name))
+
+
 @cache
 def settings_of(cls: type) -> Mapping[str, Setting]:
     """Return the settings that a dataclass declares, by name and in the order of its fields."""

@@ -32,20 +32,32 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.errors import BELOW_ONE, POSITIVE, InputFileError, RamsisError, at_least, out_of_range
+from ramsis.errors import (
+    BELOW_ONE,
+    NON_NEGATIVE,
+    POSITIVE,
+    InputFileError,
+    RamsisError,
+    at_least,
+    out_of_range,
+    whole,
+)
 from ramsis.plugins import blamed, own
 from ramsis.scaling.rule import Observation, ScalingRule
+from ramsis.settings import Checked, setting
 from ramsis.sim.registry import read_parameters
 
 _FILLED_IN = ("rate_per_worker_qps", "batch_rate_qps", "slo_ms")
 _ROUNDING = 1e-9  # tolerance of quotients before they are rounded up, and of sums of times
+_OF_BATCHES = "Throughput of a worker with full batches."
+_ABOVE_ZERO = POSITIVE._replace(wrong="out of range")
 
 
-class Static:
-    """Constant number of workers, >= 1."""
+@dataclass(eq=False)
+class Static(Checked):
+    """Constant number of workers."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = int(_at_least("workers", workers, 1))
+    workers: int = setting(rule=whole(1))
 
     def wanted(self, seen: Observation) -> int:
         """Return the constant number."""
@@ -53,23 +65,21 @@ class Static:
 
 
 @dataclass(eq=False, kw_only=True)
-class _Stabilised(ABC):
+class _Stabilised(Checked, ABC):
     """Base of rules with the stabilisation window and scaling policies of Kubernetes' HPA."""
 
-    tolerance: float = 0.1
-    sync_s: float = 15.0
-    scale_up_s: float = 0.0
-    scale_down_s: float = 300.0
-    up_workers: int = 4
-    up_percent: float = 100.0
-    down_percent: float = 100.0
-    policy_s: float = 15.0
+    tolerance: float = setting(0.1, "Change that is too small to be made.", rule=NON_NEGATIVE)
+    sync_s: float = setting(15.0, "Period of decisions.", rule=NON_NEGATIVE)
+    scale_up_s: float = setting(0.0, "Stabilisation window to scale up.", rule=NON_NEGATIVE)
+    scale_down_s: float = setting(300.0, "Window to scale down.", rule=NON_NEGATIVE)
+    up_workers: int = setting(4, "Workers added within policy_s.", rule=NON_NEGATIVE)
+    up_percent: float = setting(100.0, "Share of the workers added.", rule=NON_NEGATIVE)
+    down_percent: float = setting(100.0, "Share of the workers removed.", rule=NON_NEGATIVE)
+    policy_s: float = setting(15.0, "Period of these policies.", rule=NON_NEGATIVE)
 
     def __post_init__(self) -> None:
-        for name in ("tolerance", "scale_up_s", "scale_down_s", "up_workers", "up_percent",
-                     "down_percent", "policy_s"):
-            _at_least(name, getattr(self, name), 0)
-        self._every = _Every(self.sync_s, "sync_s")
+        super().__post_init__()
+        self._every = _Every(self.sync_s)
         self._desired: deque[tuple[float, int]] = deque()
         self._changes: deque[tuple[float, int]] = deque()
 
@@ -113,35 +123,22 @@ class Hpa(_Stabilised):
     Source: kubernetes/kubernetes, pkg/controller/podautoscaler/replica_calculator.go and
     horizontal.go; defaults in pkg/apis/autoscaling/v2/defaults.go (policies, 80 % of CPU) and
     pkg/controller/podautoscaler/config/v1alpha1/defaults.go (the rest), API autoscaling/v2.
-
-    Parameters
-    ----------
-    tolerance : float
-        >= 0.
-    sync_s : float
-        Period of decisions, >= 0.
-    scale_up_s, scale_down_s : float
-        Stabilisation windows, >= 0.
-    up_workers, up_percent, down_percent, policy_s
-        Policies, >= 0.
     """
 
-    target: float = 0.8  # of the metric, > 0
-    rate_per_worker_qps: float | None = None  # load of a worker within the target, > 0
+    target: float = setting(0.8, "Of the metric.", rule=_ABOVE_ZERO)
+    rate_per_worker_qps: float | None = setting(
+        None, "Load of a worker within the target.", rule=_ABOVE_ZERO)
     # ``utilisation`` of the workers, or ``load``: requests per second and worker as a share of
     # the rate (a Pods metric with an average value). The default is ``load`` if the rate is set:
     # policies choose larger models when there is time, so utilisation is high at every load.
     metric: str | None = None
 
     def __post_init__(self) -> None:
-        _positive("target", self.target)
-        if self.rate_per_worker_qps is not None:
-            _positive("rate_per_worker_qps", self.rate_per_worker_qps)
+        super().__post_init__()
         if self.metric not in (None, "load", "utilisation") or (
                 self.metric == "load" and self.rate_per_worker_qps is None):
             raise out_of_range("metric", self.metric,
                                "utilisation, or load with rate_per_worker_qps")
-        super().__post_init__()
 
     def wanted(self, seen: Observation) -> int:
         """Return the workers desired at the last synchronisation."""
@@ -182,26 +179,17 @@ class Keda(_Stabilised):
     cooldownPeriod 300, minReplicaCount 0, useCachedMetrics false); kubernetes/kubernetes,
     pkg/controller/podautoscaler/replica_calculator.go for values per worker. Thresholds are the
     user's in KEDA: here a queue of 5, the default of its scalers of queues, and 80 % of the rate.
-
-    Parameters
-    ----------
-    tolerance, sync_s, scale_up_s, scale_down_s, up_workers, up_percent, down_percent, policy_s
-        As of :class:`Hpa`.
     """
 
-    rate_per_worker_qps: float  # > 0
-    target: float = 0.8  # threshold of the load, as a share of that rate; > 0
-    queue_per_worker: float = 5.0  # threshold of the queue, > 0
-    # polling_s, cooldown_s: >= 0
-    polling_s: float = 30.0
-    cooldown_s: float = 300.0
+    rate_per_worker_qps: float = setting(rule=_ABOVE_ZERO)
+    target: float = setting(
+        0.8, "Threshold of the load, as a share of that rate.", rule=_ABOVE_ZERO)
+    queue_per_worker: float = setting(5.0, "Threshold of the queue.", rule=_ABOVE_ZERO)
+    polling_s: float = setting(30.0, rule=NON_NEGATIVE)
+    cooldown_s: float = setting(300.0, rule=NON_NEGATIVE)
     cached: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("rate_per_worker_qps", "target", "queue_per_worker"):
-            _positive(name, getattr(self, name))
-        for name in ("polling_s", "cooldown_s"):
-            _at_least(name, getattr(self, name), 0)
         super().__post_init__()
         self._polled: Observation | None = None
         self._active_s = 0.0
@@ -232,7 +220,8 @@ class Keda(_Stabilised):
         return _ceil(value / threshold)
 
 
-class Knative:
+@dataclass(eq=False)
+class Knative(Checked):
     """Knative's autoscaler: a stable window, and a short panic window.
 
     The metric is averaged over ``stable_s`` and over a tenth of it. Each average divided by
@@ -247,35 +236,24 @@ class Knative:
     10 % and threshold 200 %, rates 1000 and 2, no delay of scaling down). A value is what was seen
     at the decisions in the window; Knative samples each second. Its target is the user's: by
     default here a worker's rate, else requests that wait or run (``concurrency``).
-
-    Parameters
-    ----------
-    rate_per_worker_qps : float
-        Load of a worker within the target, > 0.
-    concurrency : float, optional
-        Target of requests that wait or run on a worker, > 0; replaces the rate.
-    utilisation : float
-        > 0.
-    stable_s, down_delay_s : float
-        >= 0.
-    panic, up_rate, down_rate : float
-        >= 1.
     """
 
-    def __init__(
-        self, rate_per_worker_qps: float, concurrency: float | None = None,
-        utilisation: float = 0.7, stable_s: float = 60.0, panic: float = 2.0,
-        up_rate: float = 1000.0, down_rate: float = 2.0, down_delay_s: float = 0.0,
-    ) -> None:
-        self.concurrent = concurrency is not None
-        target = (_positive("rate_per_worker_qps", rate_per_worker_qps) if concurrency is None
-                  else _positive("concurrency", concurrency))
-        self.target = target * _positive("utilisation", utilisation)
-        self.stable_s = _at_least("stable_s", stable_s, 0)
-        self.panic, self.up_rate, self.down_rate = (
-            _at_least(name, value, 1) for name, value in (
-                ("panic", panic), ("up_rate", up_rate), ("down_rate", down_rate)))
-        self.down_delay_s = _at_least("down_delay_s", down_delay_s, 0)
+    rate_per_worker_qps: float = setting(help="Load of a worker within the target.",
+                                         rule=_ABOVE_ZERO)
+    concurrency: float | None = setting(
+        None, "Target of requests that wait or run on a worker; replaces the rate.",
+        rule=_ABOVE_ZERO)
+    utilisation: float = setting(0.7, rule=_ABOVE_ZERO)
+    stable_s: float = setting(60.0, rule=NON_NEGATIVE)
+    panic: float = setting(2.0, rule=at_least(1))
+    up_rate: float = setting(1000.0, rule=at_least(1))
+    down_rate: float = setting(2.0, rule=at_least(1))
+    down_delay_s: float = setting(0.0, rule=NON_NEGATIVE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.target = self.utilisation * (
+            self.rate_per_worker_qps if self.concurrency is None else self.concurrency)
         self._values: deque[tuple[float, float]] = deque()
         self._desired: deque[tuple[float, int]] = deque()
         self._panicked_s = -math.inf  # last time that the panic threshold was reached
@@ -285,8 +263,8 @@ class Knative:
         """Return the desired workers after panic mode and the delay of scaling down."""
         now_s, ready = seen.time_s, max(seen.active, 1)
         _forget(self._values, now_s - self.stable_s)
-        self._values.append((now_s, float(seen.queued + seen.in_service) if self.concurrent
-                             else seen.load_qps))
+        self._values.append((now_s, seen.load_qps if self.concurrency is None
+                             else float(seen.queued + seen.in_service)))
         stable, short = (self._by(window_s, now_s, ready)
                          for window_s in (self.stable_s, _PANIC_WINDOW * self.stable_s))
         if short[0] >= self.panic * ready:
@@ -307,7 +285,8 @@ class Knative:
         return desired, min(max(desired, least), most)
 
 
-class RayServe:
+@dataclass(eq=False)
+class RayServe(Checked):
     """Ray Serve's default autoscaling policy.
 
     The desired number is the mean number of requests that wait or run, over ``look_back_s``,
@@ -318,30 +297,18 @@ class RayServe:
 
     Source: ray-project/ray, python/ray/serve/autoscaling_policy.py; defaults in
     python/ray/serve/config.py (AutoscalingConfig) of Ray 2.32 and later.
-
-    Parameters
-    ----------
-    target_ongoing_requests : float
-        Target of requests that wait or run, per worker, > 0.
-    upscale_delay_s, downscale_delay_s : float
-        >= 0.
-    upscaling_factor, downscaling_factor : float
-        > 0.
-    look_back_s : float
-        >= 0.
     """
 
-    def __init__(
-        self, target_ongoing_requests: float = 2.0, upscale_delay_s: float = 30.0,
-        downscale_delay_s: float = 600.0, upscaling_factor: float = 1.0,
-        downscaling_factor: float = 1.0, look_back_s: float = 30.0,
-    ) -> None:
-        self.target = _positive("target_ongoing_requests", target_ongoing_requests)
-        self.upscale_delay_s = _at_least("upscale_delay_s", upscale_delay_s, 0)
-        self.downscale_delay_s = _at_least("downscale_delay_s", downscale_delay_s, 0)
-        self.upscaling_factor = _positive("upscaling_factor", upscaling_factor)
-        self.downscaling_factor = _positive("downscaling_factor", downscaling_factor)
-        self.look_back_s = _at_least("look_back_s", look_back_s, 0)
+    target_ongoing_requests: float = setting(
+        2.0, "Target of requests that wait or run, per worker.", rule=_ABOVE_ZERO)
+    upscale_delay_s: float = setting(30.0, rule=NON_NEGATIVE)
+    downscale_delay_s: float = setting(600.0, rule=NON_NEGATIVE)
+    upscaling_factor: float = setting(1.0, rule=_ABOVE_ZERO)
+    downscaling_factor: float = setting(1.0, rule=_ABOVE_ZERO)
+    look_back_s: float = setting(30.0, rule=NON_NEGATIVE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._ongoing: deque[tuple[float, int]] = deque()
         self._since: tuple[int, float] = 0, 0.0
 
@@ -364,7 +331,8 @@ class RayServe:
         self._ongoing.append((seen.time_s, seen.queued + seen.in_service))
         if seen.active == 0:
             return seen.starting
-        desired = float(np.mean([number for _, number in self._ongoing])) / self.target
+        mean = float(np.mean([number for _, number in self._ongoing]))
+        desired = mean / self.target_ongoing_requests
         factor = self.upscaling_factor if desired > seen.active else self.downscaling_factor
         scaled = _ceil(seen.active + factor * (desired - seen.active))
         if _ceil(desired) < seen.active and scaled == seen.active:
@@ -372,7 +340,8 @@ class RayServe:
         return scaled
 
 
-class Wva:
+@dataclass(eq=False)
+class Wva(Checked):
     """llm-d's Workload Variant Autoscaler: one queue per worker, sized by the mean latency.
 
     A worker is an M/M/1 queue with a service rate of n / (base + each × n) for n requests in it,
@@ -388,40 +357,28 @@ class Wva:
     charts/workload-variant-autoscaler/templates/hpa.yaml of the same commit (no stabilisation,
     average value 1). Its targets are for first and further tokens; here there is one, the SLO, on
     the mean latency of a request. Its load counts completed requests, here arrivals.
-
-    Parameters
-    ----------
-    batch_rate_qps : float
-        Throughput of a worker with full batches, > 0.
-    slo_ms : float
-        > 0.
-    target : float
-        Target of the mean latency, as a share of the SLO; > 0.
-    max_batch : int
-        >= 1.
-    base_share : float
-        Fixed part of a batch's service time, as a share of a full batch's, in [0, 1).
-    period_s, load_s, tolerance : float
-        >= 0.
     """
 
-    def __init__(
-        self, batch_rate_qps: float, slo_ms: float, target: float = 1.0, max_batch: int = 1,
-        base_share: float = 0.0, period_s: float = 60.0, load_s: float = 60.0,
-        tolerance: float = 0.1,
-    ) -> None:
-        rate = _positive("batch_rate_qps", batch_rate_qps)
-        max_batch = int(_at_least("max_batch", max_batch, 1))
-        BELOW_ONE.check(base_share=base_share)
-        batch = np.arange(1, max_batch + 1)
-        full_s = max_batch / rate
-        rates = batch / (full_s * (base_share + (1.0 - base_share) * batch / max_batch))
-        self.rates_qps = np.append(rates, np.full(_ROOM * max_batch, rates[-1]))
-        self.throughput_qps = self._largest(
-            _positive("slo_ms", slo_ms) / 1000.0 * _positive("target", target))
-        self.every = _Every(period_s, "period_s")
-        self.load_s = _at_least("load_s", load_s, 0)
-        self.tolerance = _at_least("tolerance", tolerance, 0)
+    batch_rate_qps: float = setting(help=_OF_BATCHES, rule=_ABOVE_ZERO)
+    slo_ms: float = setting(rule=_ABOVE_ZERO)
+    target: float = setting(
+        1.0, "Target of the mean latency, as a share of the SLO.", rule=_ABOVE_ZERO)
+    max_batch: int = setting(1, rule=whole(1))
+    base_share: float = setting(
+        0.0, "Fixed part of a batch's service time, as a share of a full batch's.",
+        rule=BELOW_ONE)
+    period_s: float = setting(60.0, rule=NON_NEGATIVE)
+    load_s: float = setting(60.0, rule=NON_NEGATIVE)
+    tolerance: float = setting(0.1, rule=NON_NEGATIVE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        base, most = self.base_share, self.max_batch
+        batch = np.arange(1, most + 1)
+        rates = batch / (most / self.batch_rate_qps * (base + (1.0 - base) * batch / most))
+        self.rates_qps = np.append(rates, np.full(_ROOM * most, rates[-1]))
+        self.throughput_qps = self._largest(self.slo_ms / 1000.0 * self.target)
+        self.every = _Every(self.period_s)
         self._loads: deque[tuple[float, float]] = deque()
 
     def wanted(self, seen: Observation) -> int:
@@ -460,7 +417,8 @@ class Wva:
         return self.mean_s(low)[1]
 
 
-class Dynamo:
+@dataclass(eq=False)
+class Dynamo(Checked):
     """NVIDIA Dynamo's planner, scaling by throughput: ceil(forecast / rate).
 
     Every ``adjustment_s`` the load since the last adjustment is recorded, and the next one
@@ -471,35 +429,21 @@ class Dynamo:
     Source: ai-dynamo/dynamo, components/planner/src/dynamo/planner/utils/planner_core.py,
     perf_interpolation.py and load_predictor.py; defaults in defaults.py (adjustment_interval 180,
     min_endpoint 1, load_prediction_window_size 50).
-
-    Parameters
-    ----------
-    batch_rate_qps : float
-        Throughput of a worker with full batches, > 0.
-    headroom : float
-        Share of the rate that is planned with, > 0; 1 in the source.
-    forecast : str
-        ``constant`` or ``moving``.
-    window : int
-        Intervals of the moving mean, >= 1.
-    adjustment_s : float
-        >= 0.
-    min_endpoint : int
-        >= 0.
     """
 
-    def __init__(
-        self, batch_rate_qps: float, headroom: float = 1.0, forecast: str = "constant",
-        window: int = 50, adjustment_s: float = 180.0, min_endpoint: int = 1,
-    ) -> None:
-        self.rate_qps = _positive("batch_rate_qps", batch_rate_qps) * _positive(
-            "headroom", headroom)
-        if forecast not in ("constant", "moving"):
-            raise out_of_range("forecast", forecast, "constant or moving")
-        self.min_endpoint = int(_at_least("min_endpoint", min_endpoint, 0))
-        self.every = _Every(adjustment_s, "adjustment_s", at_once=False)
-        size = int(_at_least("window", window, 1)) if forecast == "moving" else 1
-        self._loads: deque[float] = deque(maxlen=size)
+    batch_rate_qps: float = setting(help=_OF_BATCHES, rule=_ABOVE_ZERO)
+    headroom: float = setting(
+        1.0, "Share of the rate that is planned with; 1 in the source.", rule=_ABOVE_ZERO)
+    forecast: str = setting("constant", choices=("constant", "moving"))
+    window: int = setting(50, "Intervals of the moving mean.", rule=whole(1))
+    adjustment_s: float = setting(180.0, rule=NON_NEGATIVE)
+    min_endpoint: int = setting(1, rule=whole(0))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.rate_qps = self.batch_rate_qps * self.headroom
+        self.every = _Every(self.adjustment_s, at_once=False)
+        self._loads: deque[float] = deque(maxlen=self.window if self.forecast == "moving" else 1)
         self._since: list[float] = []
 
     def wanted(self, seen: Observation) -> int:
@@ -516,8 +460,8 @@ class Dynamo:
 class _Every:
     """Period of a rule: its last decision holds until the period has passed."""
 
-    def __init__(self, period_s: float, name: str, *, at_once: bool = True) -> None:
-        self.period_s = _at_least(name, period_s, 0)
+    def __init__(self, period_s: float, *, at_once: bool = True) -> None:
+        self.period_s = period_s
         self._time_s = -math.inf if at_once else 0.0
         self._wanted: int | None = None
 
@@ -542,7 +486,7 @@ _Grid = Mapping[str, tuple[Any, ...]]
 # Targets to try, as shares of a rule's rate: of a worker's load within the target, where more than
 # 1 may be best, and of the throughput of full batches, which leaves no time to wait.
 _SHARES = (0.5, 0.65, 0.8, 0.9, 1.0, 1.2)
-_OF_BATCHES = (0.5, 0.65, 0.75, 0.8, 0.85, 0.9)
+_BATCH_SHARES = (0.5, 0.65, 0.75, 0.8, 0.85, 0.9)
 _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
     "static": ({"workers": tuple(range(1, 25))},),
     "hpa": ({"target": (*_SHARES, 1.5), "scale_down_s": (0.0, 60.0, 300.0)},
@@ -555,8 +499,8 @@ _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
                    "upscale_delay_s": (0.0, 30.0), "downscale_delay_s": (60.0, 600.0)},),
     "wva": ({"target": (0.1, 0.2, 0.35, 0.5, 0.75, 1.0), "max_batch": (1, 8),
              "period_s": (15.0, 60.0)},),
-    "dynamo": ({"headroom": _OF_BATCHES, "adjustment_s": (15.0, 60.0, 180.0)},
-               {"headroom": _OF_BATCHES, "forecast": ("moving",), "window": (3,),
+    "dynamo": ({"headroom": _BATCH_SHARES, "adjustment_s": (15.0, 60.0, 180.0)},
+               {"headroom": _BATCH_SHARES, "forecast": ("moving",), "window": (3,),
                 "adjustment_s": (60.0,)}),
 }
 
@@ -639,11 +583,3 @@ def _forget(seen: deque[Any], until_s: float) -> None:
     """Remove observations that are older than the window."""
     while seen and seen[0][0] <= until_s + _ROUNDING:
         seen.popleft()
-
-
-def _positive(where: str, value: float) -> float:
-    return POSITIVE.required(where, value, "out of range")
-
-
-def _at_least(where: str, value: float, least: float) -> float:
-    return at_least(least).required(where, value)

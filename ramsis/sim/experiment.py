@@ -25,7 +25,7 @@ from ramsis.reprs import dataclass
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
 from ramsis.scenario import Requests
-from ramsis.settings import documented, setting, settings_of
+from ramsis.settings import Checked, documented, setting
 from ramsis.sim.engine import Engine
 from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
@@ -51,7 +51,7 @@ _BLOCK = 4096  # uniform numbers drawn at a time
 
 @documented
 @dataclass(frozen=True)
-class SimulationSettings:
+class SimulationSettings(Checked):
     """Settings of the simulation of a cluster."""
 
     service: str | None = setting(
@@ -83,9 +83,7 @@ class SimulationSettings:
         if not self.seeds or any(isinstance(s, bool) or s < 0 for s in self.seeds):
             raise InvalidValueError("not seeds", where="seeds", value=list(self.seeds),
                                     allowed="one or more whole numbers >= 0")
-        for name, declared in settings_of(SimulationSettings).items():
-            if getattr(self, name) is not None:
-                declared.check(getattr(self, name))
+        super().__post_init__()
 
     @property
     def told_slowness(self) -> float:

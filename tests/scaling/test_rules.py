@@ -159,11 +159,6 @@ class TestKeda:
 class TestRayServe:
     """The number of ongoing requests by the target."""
 
-    def test_the_defaults(self):
-        rule = RayServe()
-        assert (rule.target, rule.upscale_delay_s, rule.downscale_delay_s, rule.look_back_s) == (
-            2.0, 30.0, 600.0, 30.0)
-
     def test_two_workers_with_four_requests_each_become_four(self):
         assert RayServe().desired(seen(active=2, queued=5, in_service=3)) == 4
 

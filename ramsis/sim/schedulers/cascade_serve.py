@@ -37,9 +37,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ramsis.errors import ABOVE_ZERO, check_not_negative, whole
+from ramsis.errors import ABOVE_ZERO, NON_NEGATIVE, whole
 from ramsis.profiles import Confidences
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.settings import Checked, setting
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.schedulers.thresholds import (
@@ -65,21 +66,17 @@ class _Gear(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CascadeServe(OneQueue):
+class CascadeServe(Checked, OneQueue):
     """CascadeServe: a cascade with fixed thresholds for each range of loads."""
 
     name: ClassVar[str] = "cascade-serve"
 
-    gears: int = 8  # ranges of the load
-    most_qps: float = 0.0  # highest load of the last range; 0: the capacity of the workers
-    share: float = 0.99  # share of the requests that a gear answers in time, in (0, 1]
-    seed: int = 0  # of the trials
-
-    def __post_init__(self) -> None:
-        whole(1, 1000).check(gears=self.gears)
-        check_not_negative("out of range", most_qps=self.most_qps)
-        ABOVE_ZERO.check(share=self.share)
-        whole(0).check(seed=self.seed)
+    gears: int = setting(8, "Ranges of the load.", rule=whole(1, 1000))
+    most_qps: float = setting(
+        0.0, "Highest load of the last range; 0: the capacity of the workers.", rule=NON_NEGATIVE)
+    share: float = setting(
+        0.99, "Share of the requests that a gear answers in time.", rule=ABOVE_ZERO)
+    seed: int = setting(0, "Seed of the trials.", rule=whole(0))
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Choose a gear for each range of loads by simulation."""

@@ -11,26 +11,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from ramsis.settings import Checked, setting
 from ramsis.sim.engine import WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst
-from ramsis.sim.schedulers.fixed import check_objective, model_index
+from ramsis.sim.schedulers.fixed import OBJECTIVE, model_index
 
 _BACK_OFF = 0.9
 
 
 @dataclass(frozen=True)
-class Clipper(PerType):
+class Clipper(Checked, PerType):
     """Clipper: one model, with a batch limit that each worker adapts to its batch times."""
 
     name: ClassVar[str] = "clipper"
 
     model: str  # its name
-    objective: float = 1.0  # latency objective of a batch, as a share of the SLO; > 0
-
-    def __post_init__(self) -> None:
-        check_objective(self.objective)
+    objective: float = setting(
+        1.0, "Latency objective of a batch, as a share of the SLO.", rule=OBJECTIVE)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Prepare runs on the plain engine, as limits depend on what happened before."""

@@ -19,29 +19,27 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from ramsis.errors import check_known, check_not_negative
+from ramsis.errors import NON_NEGATIVE
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.settings import Checked, setting
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.fixed import check_limit, model_index
-from ramsis.sim.schedulers.greedy import LATE
+from ramsis.sim.schedulers.greedy import LATE_RULE
 
 
 @dataclass(frozen=True)
-class Delay(PerType):
+class Delay(Checked, PerType):
     """Scheduler of one model that delays a batch until it is full or a fixed time has passed."""
 
     name: ClassVar[str] = "delay"
 
     model: str  # its name
     batch: int = 0  # batch limit; 0: the largest
-    wait_ms: float = 0.0  # longest wait of a first request for others, >= 0
-    late: str = "serve"  # as of :class:`~ramsis.sim.schedulers.greedy.Greedy`
-
-    def __post_init__(self) -> None:
-        check_not_negative("not a time", wait_ms=self.wait_ms)
-        check_known("unknown rule for late requests", self.late, LATE, "late")
+    wait_ms: float = setting(0.0, "Longest wait of a first request for others.",
+                             rule=NON_NEGATIVE._replace(wrong="not a time"))
+    late: str = setting("serve", "As of ``Greedy``.", rule=LATE_RULE)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Prepare runs on the plain engine, which has timers."""

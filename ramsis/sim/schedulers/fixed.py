@@ -10,10 +10,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ramsis.errors import InvalidValueError, check_known, check_positive
+from ramsis.errors import POSITIVE, InvalidValueError, check_known
+from ramsis.settings import Checked, setting
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
+
+OBJECTIVE = POSITIVE._replace(wrong="not a share of the SLO")
 
 
 @dataclass(frozen=True)
@@ -48,22 +51,15 @@ def model_index(fleet: Fleet, name: str) -> int:
 
 
 @dataclass(frozen=True)
-class SingleModel(PerType):
+class SingleModel(Checked, PerType):
     """Base class of schedulers of one model with a batch limit."""
 
     model: str  # its name
     batch: int = 0  # batch limit; 0: the largest
-    objective: float = 1.0  # time after arrival that is taken as the deadline, in SLOs; > 0
-
-    def __post_init__(self) -> None:
-        check_objective(self.objective)
+    objective: float = setting(
+        1.0, "Time after arrival that is taken as the deadline, in SLOs.", rule=OBJECTIVE)
 
     def limit(self, fleet: Fleet) -> int:
         """Return the batch limit on a fleet, by default its largest batch."""
         check_limit(fleet, self.batch)
         return self.batch or fleet.max_batch
-
-
-def check_objective(objective: float) -> None:
-    """Refuse an objective that is no share of the SLO."""
-    check_positive("not a share of the SLO", objective=objective)

@@ -16,29 +16,28 @@ from typing import ClassVar
 
 import numpy as np
 
-from ramsis.errors import check_known
+from ramsis.errors import Rule
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.settings import Checked, setting
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
 from ramsis.sim.tables import Compiled, any_idle_level, stack
 
 LATE = ("serve", "drop")
-"""Rules for requests that cannot be answered in time."""
+"""What is done with requests that cannot be answered in time."""
+LATE_RULE = Rule(", ".join(LATE), LATE.__contains__, "unknown rule for late requests")
 
 
 @dataclass(frozen=True)
-class Greedy(PerType):
+class Greedy(Checked, PerType):
     """Scheduler of the most accurate model that the first request can still wait for."""
 
     name: ClassVar[str] = "greedy"
 
-    # ``serve``: a request that cannot be in time is answered by the fastest model, in batches up
-    # to its most efficient within the SLO; ``drop``: it is given up
-    late: str = "serve"
-
-    def __post_init__(self) -> None:
-        check_known("unknown rule for late requests", self.late, LATE, "late")
+    late: str = setting(
+        "serve", "serve: a request that cannot be in time is answered by the fastest model, in "
+        "batches up to its most efficient within the SLO; drop: it is given up.", rule=LATE_RULE)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Prepare runs, with tables over the distinct latencies as slacks."""

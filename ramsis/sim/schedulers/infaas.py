@@ -13,21 +13,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ramsis.errors import FRACTION, InfeasibleError
+from ramsis.settings import Checked, setting
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
 
 
 @dataclass(frozen=True)
-class Infaas(PerType):
+class Infaas(Checked, PerType):
     """INFaaS by an accuracy target: the cheapest model that is accurate enough."""
 
     name: ClassVar[str] = "infaas"
 
-    accuracy: float  # least accuracy wanted, a fraction
-
-    def __post_init__(self) -> None:
-        FRACTION.check("not an accuracy", accuracy=self.accuracy)
+    accuracy: float = setting(help="Least accuracy wanted.",
+                              rule=FRACTION._replace(wrong="not an accuracy"))
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Return a plan with one level, of the cheapest model that is accurate enough."""

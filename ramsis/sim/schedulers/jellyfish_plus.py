@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ramsis.errors import check_positive
+from ramsis.errors import POSITIVE
+from ramsis.settings import Checked, setting
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import (
@@ -29,15 +30,13 @@ from ramsis.sim.schedulers.central import (
 
 
 @dataclass(frozen=True)
-class JellyfishPlus(PerType):
+class JellyfishPlus(Checked, PerType):
     """Jellyfish+: the most accurate model that meets the load within half the SLO."""
 
     name: ClassVar[str] = "jellyfish-plus"
 
-    headroom: float = 1.0  # throughput wanted, as a multiple of the load; > 0
-
-    def __post_init__(self) -> None:
-        check_positive("not a factor", headroom=self.headroom)
+    headroom: float = setting(1.0, "Throughput wanted, as a multiple of the load.",
+                              rule=POSITIVE._replace(wrong="not a factor"))
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Return a plan with the levels at which the choice of the model changes."""

@@ -26,8 +26,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ramsis.errors import ABOVE_ZERO, InputFileError, check_not_negative, check_positive, whole
+from ramsis.errors import ABOVE_ZERO, NON_NEGATIVE, POSITIVE, InputFileError, whole
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
+from ramsis.settings import Checked, setting
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import (
@@ -46,25 +47,21 @@ RESPONSE_FORMAT = "ramsis.response-profile/1"
 
 
 @dataclass(frozen=True)
-class ModelSwitching(PerType):
+class ModelSwitching(Checked, PerType):
     """ModelSwitching: the most accurate model that has kept its deadlines at the load."""
 
     name: ClassVar[str] = "model-switching"
 
-    share: float = 0.99  # share of the requests to be in time, in (0, 1]
-    # step of the grid of loads; 0: a round number near 1/64 of the fleet's capacity
-    step_qps: float = 0.0
-    profile_s: float = 30.0  # length of each profiling run, in seconds
-    seed: int = 0  # of the profiling runs
+    share: float = setting(0.99, "Share of the requests to be in time.", rule=ABOVE_ZERO)
+    step_qps: float = setting(
+        0.0, "Step of the grid of loads; 0: a round number near 1/64 of the fleet's capacity.",
+        rule=NON_NEGATIVE)
+    profile_s: float = setting(30.0, "Length of each profiling run.",
+                               rule=POSITIVE._replace(wrong="out of range"))
+    seed: int = setting(0, "Seed of the profiling runs.", rule=whole(0))
     # file of the profile, which is reused for the same fleet and parameters, and otherwise
     # computed and written. Empty: the profile is not stored.
     store: str = ""
-
-    def __post_init__(self) -> None:
-        ABOVE_ZERO.check(share=self.share)
-        check_not_negative("out of range", step_qps=self.step_qps)
-        check_positive("out of range", profile_s=self.profile_s)
-        whole(0).check(seed=self.seed)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Return a plan by load; the models are profiled, or a stored profile is taken."""

@@ -29,6 +29,7 @@ import numpy as np
 from ramsis.arrays import IntArray
 from ramsis.errors import whole
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.settings import Checked, setting
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
@@ -36,15 +37,12 @@ from ramsis.sim.tables import Compiled, any_idle_level, stack
 
 
 @dataclass(frozen=True)
-class SlackFit(PerType):
+class SlackFit(Checked, PerType):
     """SuperServe's SlackFit: model and batch by the bucket of the head's slack."""
 
     name: ClassVar[str] = "slackfit"
 
-    buckets: int = 32  # of latencies within the SLO
-
-    def __post_init__(self) -> None:
-        whole(1, 1000).check(buckets=self.buckets)
+    buckets: int = setting(32, "Buckets of the latencies within the SLO.", rule=whole(1, 1000))
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Prepare runs, with tables over queue length and buckets of slack."""
