@@ -24,13 +24,9 @@ def budget_checks(
 ) -> tuple[Check, ...]:
     """Check the claims of a policy that has a ``budget``.
 
-    Parameters
-    ----------
-    derived : Interval or None
-        Interval by the number of samples of the policy that is optimal at the file's price, solved
-        again. The policy of the file differs from it in a few answers, and keeps its interval.
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own.
+    ``derived`` is the interval, by the number of samples, of the policy that is optimal at the
+    file's price, solved again. The policy of the file differs from it in a few answers, and keeps
+    its interval.
     """
     budget = policy.budget
     assert budget is not None
@@ -40,29 +36,15 @@ def budget_checks(
     )
     limit = budget.max_violation_rate
     least = other.violation_rate - other.violation_half_width
+    interval = policy.expectations.interval
     return (
         *(close(f"budget: {name.replace('_', ' ')}", getattr(budget, name), getattr(again, name),
                 _SAME_RUNS * abs(getattr(again, name))) for name in _MEASURED),
         Check("violation rate within the budget", limit, again.upper,
               max(again.upper, budget.upper) <= limit),
         Check("budget with other seeds", limit, least, least <= limit),
-        *_interval_checks(policy, derived, _ROUNDING),
-    )
-
-
-def _interval_checks(
-    policy: Policy, derived: Interval | None, tolerance: float
-) -> tuple[Check, ...]:
-    """Check the interval for the sampling error of service times.
-
-    It is compared with the derived one, and the upper end of its violations with the budget.
-    """
-    budget, interval = policy.budget, policy.expectations.interval
-    if budget is None or interval is None:
-        return (Check("interval", None, None, interval is derived),)
-    upper = interval.violation_rate[1]
-    return (
-        *interval_checks(policy.expectations, derived, tolerance, policy.replay),
-        Check("upper end within the budget", budget.max_violation_rate, upper,
-              upper <= budget.max_violation_rate + budget.violation_half_width + tolerance),
+        *interval_checks(policy.expectations, derived, _ROUNDING, policy.replay),
+        *(() if interval is None else (Check(
+            "upper end within the budget", limit, interval.violation_rate[1],
+            interval.violation_rate[1] <= limit + budget.violation_half_width + _ROUNDING),)),
     )

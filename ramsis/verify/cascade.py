@@ -98,18 +98,10 @@ def play(
     document: Mapping[str, Any], arrival_ms: FloatArray, rng: np.random.Generator,
     sureness: FloatArray | None = None,
 ) -> list[Answer]:
-    """Serve requests by the rule of a policy file.
+    """Serve requests, in the order of their arrival, by the rule of a policy file.
 
-    Parameters
-    ----------
-    document : mapping
-        The file as JSON has it, with ``cascade``.
-    arrival_ms : ndarray, shape (n,)
-        Rising.
-    rng : Generator
-        Draws service times and, where they are not given, confidences.
-    sureness : ndarray, shape (n,), optional
-        Rank of each request's confidence, in [0, 1).
+    ``sureness`` is the rank of each request's confidence, in [0, 1), which ``rng`` draws by
+    default.
     """
     rank = rng.random(len(arrival_ms)) if sureness is None else sureness
     came, ranks = arrival_ms.tolist(), rank.tolist()

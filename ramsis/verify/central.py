@@ -39,18 +39,7 @@ _ROUNDING = 1e-6
 def central_claims(
     policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
 ) -> tuple[Check, ...]:
-    """Check every claim of a policy's file against the problem that it states.
-
-    Parameters
-    ----------
-    where : str
-        Names the file in messages.
-    tolerance : float
-        Largest difference between a stated and a derived figure, > 0.
-    own_arrivals : str, optional
-        The arrival process of the user's own under which the table may be played. The problem
-        itself is for Poisson arrivals.
-    """
+    """Check every claim of a policy file, which ``where`` names, against its problem."""
     problem: CentralProblem = problem_of(policy, where)
     solution = solved_again(problem, policy.planned_factor)
     _, capacity_qps, upper_bound = limits_of(problem, policy.load_qps)

@@ -92,10 +92,7 @@ def least_dual(accuracy: FloatArray, price: FloatArray) -> float:
 def least_dual_of_classes(classes: Sequence[tuple[float, FloatArray, FloatArray]]) -> float:
     """Minimise y + Σ_c share_c·max(0, max accuracy_c − y·price_c) over y >= 0.
 
-    Parameters
-    ----------
-    classes : sequence of (float, ndarray, ndarray)
-        Share, and accuracy and price of each column.
+    ``classes`` are triples: a share, and arrays of the accuracy and the price of each column.
     """
     def best(y: float) -> list[tuple[float, float, float]]:
         """Return share, reduced value and price of each class's best column, if value > 0."""

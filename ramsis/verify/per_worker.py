@@ -42,11 +42,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
-from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrays import IntArray
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
@@ -58,7 +57,7 @@ from ramsis.synthesis.recipes.recipe import bounded_by
 from ramsis.verify.budget import budget_checks
 from ramsis.verify.checks import Check, close, interval_checks, least_dual
 from ramsis.verify.replay import not_measured_checks, replay_checks
-from ramsis.verify.solved_again import accuracy_check, certificate_checks, solved_again_checks
+from ramsis.verify.solved_again import certificate_checks, rate_checks, solved_again_checks
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.solve import SOLVERS, evaluate_table, solve_worker
@@ -69,7 +68,6 @@ if TYPE_CHECKING:
 _LOOSER = 10.0  # factor on the tolerance, see the module's text
 _BEYOND_THE_TABLE = 0.05  # tolerance of utilisation and full queues in overload
 _POWER_STEPS = 2_000
-_FINER = 200
 _BELOW_ANALYSIS = 1e-3  # by which simulated effective accuracy may be below the analysis
 _FEW_VIOLATIONS = 0.002  # violation rate above which the analysis is too inexact to compare
 # Error of a probability in the rows of slack nodes, and largest error of a gain that it explains.
@@ -79,17 +77,7 @@ _ROW_ERROR, _MOST_OF_ROWS = 5e-4, 0.02
 def worker_claims(
     policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
 ) -> tuple[Check, ...]:
-    """Check every claim of a policy file against the problem it describes.
-
-    Parameters
-    ----------
-    where : str
-        Names the file in messages.
-    tolerance : float
-        Largest difference between a stated and a derived figure, > 0.
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own.
-    """
+    """Check every claim of a policy file, which ``where`` names, against its problem."""
     problem: WorkerProblem = problem_of(policy, where, own_arrivals=own_arrivals)
     check_known("unknown solver", policy.certificate.solver, SOLVERS,
                 f"{where}: certificate.solver", InputFileError)
@@ -174,9 +162,11 @@ def _modelled_checks(
     stated: Expectations, analysis: WorkerAnalysis, derived: Expectations, tolerance: float
 ) -> list[Check]:
     """Check computed figures, which a file states where they cannot be measured."""
-    return [*_rate_checks(stated, derived, tolerance),
-            *_expectation_checks(stated, derived, tolerance),
-            *_spread_checks(stated, analysis, _LOOSER * tolerance)]
+    loose = _LOOSER * tolerance
+    near = abs(derived.violation_rate - OVERLOAD_VIOLATION_RATE) <= tolerance
+    busy = max(loose, _BEYOND_THE_TABLE) if derived.overloaded else loose
+    return [*rate_checks(stated, derived, tolerance, busy=busy, shares=loose, near=near),
+            *_spread_checks(stated, analysis, loose)]
 
 
 def _table_check(policy: Policy, problem: WorkerProblem) -> Check:
@@ -258,64 +248,13 @@ def _stationary(
     start = np.zeros(explicit.mdp.n_states)
     # The empty system; it selects the closed class if rounding splits the chain into several.
     start[0] = 1.0
-    share = _long_run(chain, start)
-    gain = float(share @ explicit.mdp.reward[rows]) / float(share @ explicit.mdp.costs[rows])
-    analysis = analyse_worker(
-        explicit.problem,
-        table,
-        explicit.visits(share, rows),
-        float(share @ explicit.excess[rows]),
-    )
-    return analysis, gain
-
-
-def _long_run(chain: csr_array, start: FloatArray) -> FloatArray:
-    """Compute the stationary distribution iteratively; directly if the chain mixes slowly."""
     solution = power_iteration(chain, max_iterations=_POWER_STEPS, start=start)
-    if not solution.converged:
+    if not solution.converged:  # the chain mixes slowly
         solution = stationary_distribution(chain, start=start)
-    return solution.distribution
-
-
-def _rate_checks(
-    stated: Expectations, derived: Expectations, tolerance: float
-) -> list[Check]:
-    """Check accuracy, violation rate, effective accuracy and overload against derived ones."""
-    return [
-        accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
-                        1.0 - derived.violation_rate, tolerance),
-        close("expected violation rate", stated.violation_rate, derived.violation_rate,
-               tolerance),
-        close("expected effective accuracy", stated.effective_accuracy,
-               derived.effective_accuracy, tolerance),
-        _overload_check(stated, derived, tolerance),
-    ]
-
-
-def _expectation_checks(
-    stated: Expectations, derived: Expectations, tolerance: float
-) -> list[Check]:
-    per_decision, other = stated.per_decision, derived.per_decision
-    loose = _LOOSER * tolerance
-    if derived.overloaded:
-        loose = max(loose, _BEYOND_THE_TABLE)
-    models = sorted({*stated.model_share, *derived.model_share})
-    return [
-        accuracy_check("accuracy per decision", per_decision.accuracy, other.accuracy,
-                        1.0 - other.violation_rate, tolerance),
-        close("violation rate per decision", per_decision.violation_rate, other.violation_rate,
-               tolerance),
-        close("utilisation", stated.utilisation, derived.utilisation, loose),
-        close("full queue rate", stated.full_queue_rate, derived.full_queue_rate, loose),
-        *(close(f"share of {name}", stated.model_share.get(name, 0.0),
-                derived.model_share.get(name, 0.0), _LOOSER * tolerance) for name in models),
-    ]
-
-
-def _overload_check(stated: Expectations, derived: Expectations, tolerance: float) -> Check:
-    near = abs(derived.violation_rate - OVERLOAD_VIOLATION_RATE) <= tolerance
-    return Check("overloaded", float(stated.overloaded), float(derived.overloaded),
-                 near or stated.overloaded == derived.overloaded)
+    share = solution.distribution
+    gain = float(share @ explicit.mdp.reward[rows]) / float(share @ explicit.mdp.costs[rows])
+    return analyse_worker(explicit.problem, table, explicit.visits(share, rows),
+                          float(share @ explicit.excess[rows])), gain
 
 
 def _spread_checks(
@@ -359,13 +298,12 @@ def _gain_checks(
 
 def _dual_bound(policy: Policy, problem: WorkerProblem) -> tuple[float, float]:
     """Return the fluid bound and the capacity in requests per second from the dual."""
-    batch = np.arange(1, problem.max_queue + 1)
     times = bounded_by(problem)
     service_ms = times.mean_ms[:, : problem.max_queue]
     in_time = times.cdf(problem.slo_ms)[:, : problem.max_queue]
     usable = in_time > 0.0
     reward = (problem.latency.accuracy[:, None] * in_time)[usable]
-    rate = (np.broadcast_to(batch, service_ms.shape)[usable]) / service_ms[usable]
+    rate = (np.arange(1, problem.max_queue + 1) / service_ms)[usable]
     capacity = 1000.0 * policy.workers * float(rate.max())
     price = policy.load_qps / (1000.0 * policy.workers * rate)
     return least_dual(reward, price), capacity

@@ -147,13 +147,7 @@ def long_queue(document: Document) -> LongQueue | None:
 
 
 def play(document: Document, chance: Chance) -> Replayed:
-    """Simulate a policy on given arrivals, all workers idle at first.
-
-    Parameters
-    ----------
-    document : mapping
-        A valid policy file.
-    """
+    """Simulate a policy on given arrivals, all workers idle at first."""
     n, workers = len(chance.arrival_ms), document["workers"]
     played = Replayed(np.full(n, np.nan), np.zeros(n), np.empty(n), np.empty(n, np.int64),
                       np.empty(n, np.int64), np.empty(n), np.full(n, np.nan))

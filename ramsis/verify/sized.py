@@ -30,12 +30,7 @@ from ramsis.runtime.sized_dispatcher import SizedDispatcher
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.schemas import check_schema
 from ramsis.sim.result import Estimate
-from ramsis.sized.policy import (
-    SizedPolicy,
-    certified_gap,
-    measured_again,
-    read_sized,
-)
+from ramsis.sized.policy import SizedPolicy, certified_gap, measured_again, read_sized
 from ramsis.sized.rule import RuleNumbers, RuleSpace
 from ramsis.verify.checks import Check, close, exactly
 
@@ -49,12 +44,8 @@ def verify_sized(
 ) -> tuple[Check, ...]:
     """Check the claims of a policy file for requests with a size.
 
-    Parameters
-    ----------
-    tolerance : float
-        Largest difference between figures that follow from each other.
-    own_arrivals : str, optional
-        The only ``package.module:name`` that may be imported for the arrival process.
+    ``tolerance`` is the largest difference between figures that follow from each other;
+    ``own_arrivals`` the only ``package.module:name`` that may be imported for the arrivals.
     """
     (policy,) = read_sized(path)
     check_schema(dict(policy.document), "ramsis.sized", "sized-policy-1", os.fspath(path))

@@ -33,38 +33,11 @@ _ROUNDED_MASS, _OF_MASS = 1e-14, 0.1
 def solved_again_checks(
     stated: Expectations, again: Expectations, tolerance: float
 ) -> list[Check]:
-    """Check every expected figure against the policy of a fresh solution.
-
-    Parameters
-    ----------
-    again : Expectations
-        Expected figures of the policy solved for again.
-    tolerance : float
-        Largest difference allowed between rates, > 0.
-    """
-    rates = [
-        accuracy_check("expected accuracy", stated.accuracy, again.accuracy,
-                       1.0 - again.violation_rate, tolerance),
-        close("expected violation rate", stated.violation_rate, again.violation_rate, tolerance),
-        close("expected effective accuracy", stated.effective_accuracy, again.effective_accuracy,
-              tolerance),
-        Check("overloaded", float(stated.overloaded), float(again.overloaded),
-              stated.overloaded == again.overloaded),
-    ]
-    per_decision, other = stated.per_decision, again.per_decision
-    models = sorted({*stated.model_share, *again.model_share})
+    """Check every expected figure against the policy of a fresh solution."""
     checks = [
-        *rates,
-        accuracy_check("accuracy per decision", per_decision.accuracy, other.accuracy,
-                       1.0 - other.violation_rate, tolerance),
-        close("violation rate per decision", per_decision.violation_rate, other.violation_rate,
-              tolerance),
-        close("utilisation", stated.utilisation, again.utilisation, tolerance),
-        close("full queue rate", stated.full_queue_rate, again.full_queue_rate, tolerance),
+        *rate_checks(stated, again, tolerance, busy=tolerance, shares=tolerance, near=False),
         close("capacity (QPS)", stated.capacity_qps, again.capacity_qps,
               _ROUNDING * (again.capacity_qps or 1.0)),
-        *(close(f"share of {name}", stated.model_share.get(name, 0.0),
-                again.model_share.get(name, 0.0), tolerance) for name in models),
     ]
     for name in ("batch_size", "queue_length", "slack_ms"):
         checks += _spread(name.removesuffix("_ms").replace("_", " "), getattr(stated, name),
@@ -81,7 +54,36 @@ def _spread(what: str, stated: Spread, again: Spread, tolerance: float) -> list[
     ]
 
 
-def accuracy_check(
+def rate_checks(
+    stated: Expectations, derived: Expectations, tolerance: float, *, busy: float, shares: float,
+    near: bool,
+) -> list[Check]:
+    """Check rates, accuracies and shares of the models; if ``near``, either overload flag holds.
+
+    ``busy`` is the tolerance of utilisation and of full queues, ``shares`` that of the shares.
+    """
+    per_decision, other = stated.per_decision, derived.per_decision
+    return [
+        _accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
+                        1.0 - derived.violation_rate, tolerance),
+        close("expected violation rate", stated.violation_rate, derived.violation_rate, tolerance),
+        close("expected effective accuracy", stated.effective_accuracy,
+              derived.effective_accuracy, tolerance),
+        Check("overloaded", float(stated.overloaded), float(derived.overloaded),
+              near or stated.overloaded == derived.overloaded),
+        _accuracy_check("accuracy per decision", per_decision.accuracy, other.accuracy,
+                        1.0 - other.violation_rate, tolerance),
+        close("violation rate per decision", per_decision.violation_rate, other.violation_rate,
+              tolerance),
+        close("utilisation", stated.utilisation, derived.utilisation, busy),
+        close("full queue rate", stated.full_queue_rate, derived.full_queue_rate, busy),
+        *(close(f"share of {name}", stated.model_share.get(name, 0.0),
+                derived.model_share.get(name, 0.0), shares)
+          for name in sorted({*stated.model_share, *derived.model_share})),
+    ]
+
+
+def _accuracy_check(
     claim: str, stated: float | None, derived: float | None, in_time: float, tolerance: float
 ) -> Check:
     """Check the accuracy of the requests in time; any value holds if ``in_time`` is about 0."""

@@ -226,7 +226,6 @@ _COSTLY = (
     ("ramsis.verify.per_worker", "_solved_again"),
     ("ramsis.verify.per_worker", "_dual_bound"),
     ("ramsis.verify.per_worker", "_stationary"),
-    ("ramsis.verify.per_worker", "_long_run"),
     ("ramsis.mdp._value_iteration", "value_iteration"),
     ("ramsis.worker.explicit", "build_explicit"),
     ("ramsis.worker.solve:WorkerModel", "evaluate"),
