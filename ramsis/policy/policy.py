@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from ramsis.errors import NON_NEGATIVE, POSITIVE
 from ramsis.policy.cascade import Cascade
 from ramsis.policy.parts import arrivals_in, cascade_in, classes_in, levels_in, models_in, tails_in
 from ramsis.policy.records import (
-    RESPONSES,
     BudgetRecord,
     CertificateRecord,
     Expectations,
@@ -31,7 +30,7 @@ from ramsis.profiles.sketch import midpoint_levels
 from ramsis.profiles.tails import Tails
 from ramsis.reprs import dataclass, figure_of
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import names, optional
+from ramsis.runtime.records import WrittenRecord, names, optional
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
 from ramsis.runtime.table import POLICY_FORMAT, WAIT_CODE, DecisionTable, arrivals_label
 from ramsis.runtime.table_reader import decision_table
@@ -138,9 +137,9 @@ class Policy:
     certificate: CertificateRecord
     inputs: Inputs
     created_by: str
-    violation_price: float = 0.0
+    violation_price: float
+    spare_idle: int | None
     slo_classes: tuple[SloClass, ...] = ()
-    spare_idle: int | None = None
     budget: BudgetRecord | None = None
     replay: Replay | None = None
     random_ends: bool = False
@@ -240,11 +239,7 @@ class Policy:
     @property
     def latency_ms(self) -> FloatArray:
         """Service times, shape (M, B): column b-1 is for a batch of b; infinite where unknown."""
-        longest = max(len(model.latency_ms) for model in self.models)
-        result = np.full((len(self.models), longest), np.inf)
-        for row, model in zip(result, self.models, strict=True):
-            row[: len(model.latency_ms)] = model.latency_ms
-        return result + self.overhead_ms
+        return _padded([model.latency_ms for model in self.models]) + self.overhead_ms
 
     @property
     def service_ms(self) -> FloatArray:
@@ -252,11 +247,7 @@ class Policy:
 
         Infinite for batches that are not to be run.
         """
-        rows = [model.service_ms for model in self.models]
-        result = np.full((len(rows), max(map(len, rows)), len(rows[0][0])), np.inf)
-        for padded, times in zip(result, rows, strict=True):
-            padded[: len(times)] = times
-        return result + self.overhead_ms
+        return _padded([model.service_ms for model in self.models]) + self.overhead_ms
 
     @property
     def quantiles_ms(self) -> FloatArray | None:
@@ -273,8 +264,7 @@ class Policy:
     @property
     def samples(self) -> IntArray:
         """Number of samples behind the service time of each batch, 0 if unknown, shape (M, B)."""
-        shape = self.service_ms.shape[:2]
-        result = np.zeros(shape, dtype=np.int64)
+        result = np.zeros(self.service_ms.shape[:2], dtype=np.int64)
         for row, model in zip(result, self.models, strict=True):
             counts = model.samples or ()
             row[: len(counts)] = counts
@@ -387,79 +377,15 @@ class Policy:
 
     def to_document(self) -> dict[str, Any]:
         """Return the policy as the JSON object of its file."""
-        return {
-            "format": POLICY_FORMAT,
-            "created_by": self.created_by,
-            "models": [_plain(model.to_document()) for model in self.models],
-            "slo_ms": float(self.slo_ms),
-            "workers": int(self.workers),
-            "load_qps": float(self.load_qps),
-            "service": self.service,
-            "arrivals": dict(self.arrivals),
-            "dispatch": self.dispatch,
-            "batching": self.batching,
-            "late": self.late,
-            "objective": self.objective,
-            "violation_price": float(self.violation_price),
-            "spare_idle": self.spare_idle,
-            "table": self._table_document(),
-            "expectations": self._expectations_document(),
-            "certificate": _plain(asdict(self.certificate)),
-            "inputs": self._inputs_document(),
-            **self._extras(),
-        }
-
-    def _inputs_document(self) -> dict[str, Any]:
-        document: dict[str, Any] = _plain(asdict(self.inputs))
-        if not document["options"]:
-            del document["options"]
-        return document
-
-    def _expectations_document(self) -> dict[str, Any]:
-        document: dict[str, Any] = _plain(asdict(self.expectations))
-        for name in ("interval", *RESPONSES):
-            if document[name] is None:
-                del document[name]
-        return document
-
-    def _table_document(self) -> dict[str, Any]:
         rows, row_of = compressed(self.codes)
         return {
-            "axes": {"idle": self.idle_levels.tolist(), "queued": self.queue_levels.tolist(),
-                     "slack_ms": self.slack_ms.tolist()},
-            "actions": self.actions.tolist(), "rows": rows, "index": row_of,
-            "longer_queue": int(self.longer_queue),
+            "format": POLICY_FORMAT, **_stated(self, but=_OF_TABLE),
+            "table": {
+                "axes": {"idle": self.idle_levels.tolist(), "queued": self.queue_levels.tolist(),
+                         "slack_ms": self.slack_ms.tolist()},
+                "actions": self.actions.tolist(), "rows": rows, "index": row_of,
+                "longer_queue": int(self.longer_queue)},
         }
-
-    def _extras(self) -> dict[str, Any]:
-        """Return the optional fields of the file, as far as this policy needs them."""
-        extras: dict[str, Any] = {}
-        if self.slo_classes:
-            extras["slo_classes"] = [asdict(slo_class) for slo_class in self.slo_classes]
-        if self.budget is not None:
-            extras["budget"] = asdict(self.budget)
-        if self.replay is not None:
-            extras["replay"] = {name: value for name, value in _plain(asdict(self.replay)).items()
-                                if value is not None}
-        if self.random_ends:
-            extras["random_ends"] = True
-        if self.patient:
-            extras["patient"] = True
-        if self.quantile_levels is not None:
-            extras["quantile_levels"] = self.quantile_levels.tolist()
-        if self.overhead_ms:
-            extras["overhead_ms"] = float(self.overhead_ms)
-        if self.slowness != 1.0:
-            extras["slowness"] = float(self.slowness)
-        if self.load_factor is not None:
-            extras["load_factor"] = float(self.load_factor)
-        if self.headroom is not None:
-            extras["headroom"] = _plain(asdict(self.headroom))
-        if self.tails is not None:
-            extras["tails"] = _plain(asdict(self.tails))
-        if self.cascade is not None:
-            extras["cascade"] = _plain(self.cascade.to_document())
-        return extras
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], where: str) -> Policy:
@@ -470,27 +396,27 @@ class Policy:
         InputFileError
             When the document breaks the format; the message gives the JSON path.
         """
-        fields = Fields(document, where)
+        item = Fields(document, where)
         # First, as it says of a file of another format or version that it is one.
-        table = decision_table(fields)
-        fields.only(_KEYS)
-        service = fields.text("service", SERVICES)
-        price = fields.number_or_none("violation_price", NON_NEGATIVE)
-        models = models_in(fields, table, drawn=service == "distribution")
-        overhead = fields.number_or_none("overhead_ms", NON_NEGATIVE)
-        expectations = fields.child("expectations")
+        table = decision_table(item)
+        item.only(_KEYS)
+        service = item.text("service", SERVICES)
+        price = item.number_or_none("violation_price", NON_NEGATIVE)
+        models = models_in(item, table, drawn=service == "distribution")
+        overhead = item.number_or_none("overhead_ms", NON_NEGATIVE)
+        expectations = item.child("expectations")
         expectations.child("model_share").only(table.models)
         return cls(
             models=models,
             slo_ms=table.slo_ms,
             workers=table.workers,
             load_qps=table.load_qps,
-            arrivals=arrivals_in(fields),
+            arrivals=arrivals_in(item),
             service=service,
             dispatch=table.dispatch,
-            batching=fields.text("batching"),
-            late=fields.text("late"),
-            objective=fields.text("objective", OBJECTIVES),
+            batching=item.text("batching"),
+            late=item.text("late"),
+            objective=item.text("objective", OBJECTIVES),
             idle_levels=np.array(table.idle),
             queue_levels=np.array(table.queued),
             slack_ms=np.array(table.slack_ms),
@@ -498,32 +424,36 @@ class Policy:
             codes=expanded(table.rows, table.row_of, len(table.slack_ms)),
             longer_queue=table.longer_queue,
             expectations=Expectations.from_fields(expectations),
-            certificate=CertificateRecord.from_fields(fields.child("certificate")),
-            inputs=Inputs.from_fields(fields.child("inputs")),
-            created_by=fields.text("created_by"),
+            certificate=CertificateRecord.from_fields(item.child("certificate")),
+            inputs=Inputs.from_fields(item.child("inputs")),
+            created_by=item.text("created_by"),
             violation_price=0.0 if price is None else price,
-            slo_classes=classes_in(fields, table),
+            slo_classes=classes_in(item, table),
             spare_idle=table.spare_idle,
-            budget=optional(BudgetRecord, fields, "budget"),
-            replay=optional(Replay, fields, "replay"),
-            random_ends="random_ends" in fields and fields.flag("random_ends"),
-            patient="patient" in fields and fields.flag("patient"),
-            quantile_levels=levels_in(fields, models),
+            budget=optional(BudgetRecord, item, "budget"),
+            replay=optional(Replay, item, "replay"),
+            random_ends="random_ends" in item and item.flag("random_ends"),
+            patient="patient" in item and item.flag("patient"),
+            quantile_levels=levels_in(item, models),
             overhead_ms=0.0 if overhead is None else overhead,
-            headroom=optional(HeadroomRecord, fields, "headroom"),
-            tails=tails_in(fields),
+            headroom=optional(HeadroomRecord, item, "headroom"),
+            tails=tails_in(item),
             slowness=table.slowness,
-            load_factor=fields.number_or_none("load_factor", POSITIVE),
-            cascade=cascade_in(fields, models),
+            load_factor=item.number_or_none("load_factor", POSITIVE),
+            cascade=cascade_in(item, models),
         )
 
 
-_KEYS = (
-    *(name for name in names(Policy)
-      if name not in ("idle_levels", "queue_levels", "slack_ms", "actions", "codes",
-                      "longer_queue")),
-    "format", "table",
-)
+_OF_TABLE = ("idle_levels", "queue_levels", "slack_ms", "actions", "codes", "longer_queue")
+_KEYS = ("format", "table", *(name for name in names(Policy) if name not in _OF_TABLE))
+
+
+def _padded(rows: Sequence[Sequence[Any]]) -> FloatArray:
+    """Return rows of different lengths as one array, infinite beyond their ends."""
+    result = np.full((len(rows), max(map(len, rows)), *np.shape(rows[0][0])), np.inf)
+    for padded, row in zip(result, rows, strict=True):
+        padded[: len(row)] = row
+    return result
 
 
 def _frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
@@ -533,13 +463,31 @@ def _frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
     return array
 
 
+def _stated(record: Any, but: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of a record, except ``but``, as JSON values; none at its default."""
+    values = {}
+    for item in fields(record):
+        if item.name not in but:
+            value = _plain(getattr(record, item.name))
+            default = item.default if item.default_factory is MISSING else item.default_factory()
+            if value != _plain(default):
+                values[item.name] = value
+    return values
+
+
 def _plain(value: Any) -> Any:
-    """Return the record with NumPy scalars as Python numbers and tuples as lists."""
+    """Return a value as JSON has it: NumPy scalars as numbers, tuples and arrays as lists."""
+    if isinstance(value, PolicyModel | WrittenRecord):
+        return _stated(value)
+    if isinstance(value, Cascade):
+        value = value.to_document()
+    elif isinstance(value, SloClass | Tails):
+        value = asdict(value)
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def price_and_headroom(policies: Iterable[Policy]) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Records of a policy file besides its table: models, promise, certificate, inputs.
 
-A record is read by the annotations of its fields (:mod:`ramsis.runtime.records`) and written by
-:func:`dataclasses.asdict`.
+A record is read by the annotations of its fields (:mod:`ramsis.runtime.records`). Files lack a
+field of a record that has a default, where it is at that.
 """
 
 from __future__ import annotations
@@ -119,11 +119,6 @@ class PolicyModel:
             return self.quantiles_ms
         return tuple((value,) for value in self.latency_ms)
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the model as an entry of a document's ``models``."""
-        values = {name: getattr(self, name) for name in names(PolicyModel)}
-        return {name: value for name, value in values.items() if value is not None}
-
 
 def _origin(model: Fields, batches: int, *, needed: bool) -> str | None:
     if not needed and "latency_origin" not in model:
@@ -238,8 +233,8 @@ class Expectations(WrittenRecord):
     utilisation: Fraction
     full_queue_rate: Fraction
     overloaded: bool
-    capacity_qps: NonNegative | None = None
-    upper_bound: Fraction | None = None
+    capacity_qps: NonNegative | None
+    upper_bound: Fraction | None
     interval: Interval | None = None
     response_mean_ms: Positive | None = None
     response_p50_ms: Positive | None = None
@@ -256,7 +251,7 @@ NOTHING = Expectations(
     accuracy=None, violation_rate=1.0, effective_accuracy=0.0,
     per_decision=PerDecision(None, 1.0), batch_size=Spread(0.0, 0.0, 0.0),
     queue_length=Spread(0.0, 0.0, 0.0), slack_ms=Spread(0.0, 0.0, 0.0), model_share={},
-    utilisation=0.0, full_queue_rate=0.0, overloaded=True)
+    utilisation=0.0, full_queue_rate=0.0, overloaded=True, capacity_qps=None, upper_bound=None)
 """The promise of a policy that promises nothing yet."""
 
 
@@ -290,8 +285,8 @@ class CertificateRecord(WrittenRecord):
     gain_lower: float | None
     gain_upper: float | None
     truncated_mass: NonNegative
-    nodes_per_bin: Count | None = None
-    tolerance: NonNegative | None = None
+    nodes_per_bin: Count | None
+    tolerance: NonNegative | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,7 +253,8 @@ def certificate_of(solution: CentralSolution, upper_bound: float | None) -> Cert
     return CertificateRecord(
         solver="policy-iteration", converged=True, iterations=solution.rounds,
         bellman_residual=solution.residual, gain=steady_state.gain - waited, gain_lower=None,
-        gain_upper=upper_bound, truncated_mass=steady_state.restart)
+        gain_upper=upper_bound, truncated_mass=steady_state.restart, nodes_per_bin=None,
+        tolerance=None)
 
 
 def _problem_at(
@@ -332,11 +333,6 @@ def compile_ahead(kernel: Callable[..., object], run: Callable[[], object]) -> N
 
     Does nothing where a second process gains nothing or is not safe: with one processor, with
     other threads, in a process of a pool, on systems other than Linux, without a cache.
-
-    Parameters
-    ----------
-    kernel : callable
-        Kernel whose presence in the cache tells that of the others.
     """
     if is_kept(kernel) or not _can_fork():
         return

@@ -178,6 +178,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",
             violation_price=problem.violation_price,
+            spare_idle=None,
             quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
             overhead_ms=settings.overhead_ms,
             slowness=settings.slowness,
@@ -299,4 +300,5 @@ def certificate_of(solution: WorkerSolution) -> CertificateRecord:
         gain_upper=certificate.upper_bound,
         truncated_mass=certificate.truncated_mass,
         nodes_per_bin=2 if on_nodes and is_orderly(solution.problem.arrivals) else None,
+        tolerance=None,
     )
