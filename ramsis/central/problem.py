@@ -384,10 +384,6 @@ def worthwhile_batches(times: ServiceTimes, slo_ms: float) -> tuple[IntArray, In
 
     A batch is dominated if a model that is no less accurate takes no longer at that size, or for
     as many requests in smaller batches, one after the other on the same worker.
-
-    Returns
-    -------
-    (A,) model indices, (A,) batch sizes
     """
     model, column = np.nonzero(times.quantiles_ms[:, :, 0] <= slo_ms)
     order = np.lexsort((column, -times.accuracy[model], times.mean_ms[model, column]))

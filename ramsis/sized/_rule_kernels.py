@@ -94,32 +94,12 @@ def _fill(
 ) -> tuple[int, int, float, float]:
     """Fill a batch with requests in the order of their cells of size class and slack.
 
-    Parameters
-    ----------
-    place : int
-        Place in ``grid`` of the longest size of the batch, where it pads.
-    last : int
-        Largest size class of a member.
-    most : int
-        Largest count.
-    cut_ms : float
-        Least slack of a member.
-    worth : float
-        Gain that each ms of the batch must bring.
-    cells, n : (C * N,), int
-        The first n are those with waiting requests, in the order in which they are taken.
-    counts, gain : (C * N,)
-        Requests in each cell, and the gain of one.
-
-    Returns
-    -------
-    count : int
-    gains : int
-        Sum over the members.
-    time_ms : float
-        Time of the batch.
-    least_ms : float
-        Least slack of a member.
+    Return their count, the sum of their gains, the time of the batch, and the least slack of a
+    member. ``place`` is that in ``grid`` of the longest size of the batch, where it pads. Members
+    are of classes up to ``last``, have a slack of ``cut_ms`` or more, are ``most`` at most, and
+    must gain ``worth`` in each ms of the batch. The first n of ``cells`` (C * N,) have waiting
+    requests, in the order in which they are taken, ``counts`` (C * N,) of them in each, with the
+    ``gain`` (C * N,) of one.
     """
     bins = rule.order.shape[2] // rule.work_us.size
     count, total_gain, least_ms, total = 0, 0, np.inf, 0.0

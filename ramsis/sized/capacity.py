@@ -41,18 +41,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class SizedTrial(Trial):
-    """Trial of one number of workers with a share in time for each size class.
+    """Trial of one number of workers with a share in time for each size class."""
 
-    Attributes
-    ----------
-    by_class : sequence of mapping
-        As in the rows of :meth:`ramsis.sized.SizedResult.row`.
-    shares : sequence of float, optional
-        Share of each class that is to be in time.
-    """
-
-    by_class: Sequence[Mapping[str, Any]] = ()
-    shares: Sequence[float] | None = None
+    by_class: Sequence[Mapping[str, Any]] = ()  # as of :meth:`ramsis.sized.SizedResult.row`
+    shares: Sequence[float] | None = None  # of each class, that are to be in time
 
     @classmethod
     def of_row(
@@ -98,40 +90,14 @@ def fewest_workers_of_sizes(
     seeds: Sequence[int] = range(5),
     on_trial: Callable[[SizedTrial], object] = lambda trial: None,
 ) -> dict[str, Any]:
-    """Find the fewest workers that meet targets.
+    """Find the fewest workers that meet targets; the workers of ``problem`` do not matter.
 
-    Parameters
-    ----------
-    problem : SizedProblem
-        Its workers do not matter.
-    profile : ProfileSet
-        Where the times of the problem are from.
-    workload : Workload
-        A constant load, or a trace.
-    targets : Targets
-        Targets without windows.
-    scheduler : str
-        ``central-queue``, policies made for each number of workers, or a scheduler of
-        :func:`ramsis.sized.sized_scheduler`.
-    min_in_time_by_class : float or sequence of float, optional
-        Share of each size class that is in time, or a share for each.
-    seeds : sequence of int
-        Seeds of the simulations.
-    on_trial : callable
-        Called with each number of workers that was tried.
-
-    Returns
-    -------
-    dict
-        The answer under the names of :meth:`ramsis.synthesis.capacity.Capacity.row`, and
-        ``by_class``, ``min_in_time_by_class`` and ``unit``.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range, or windows.
-    InfeasibleError
-        No workers meet the targets, or the scheduler does not within ten times the bound.
+    ``profile`` is where the times of the problem are from. ``scheduler`` is ``central-queue``,
+    policies made for each number of workers, or one of :func:`ramsis.sized.sized_scheduler`.
+    ``min_in_time_by_class`` is the share of each size class that is in time, or a share for each.
+    The answer is under the names of :meth:`ramsis.synthesis.capacity.Capacity.row`, with
+    ``by_class``, ``min_in_time_by_class`` and ``unit``. InfeasibleError: the scheduler does not
+    meet the targets within ten times the bound, or no workers do.
     """
     lowest = fewest_by_bound_of_sizes(problem, workload, targets, seed=seeds[0],
                                       min_in_time_by_class=min_in_time_by_class)
@@ -235,14 +201,7 @@ def fewest_by_bound_of_sizes(
     """Return the fewest workers that the bound without padding allows.
 
     Parameters are as of :func:`fewest_workers_of_sizes`, ``seed`` that of the requests of the
-    bound.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range, or windows.
-    InfeasibleError
-        No number of workers reaches the targets.
+    bound. Targets that no number of workers reaches are refused.
     """
     if targets.every_ms is not None:
         raise InvalidValueError("not for requests with a size", where="every_ms",

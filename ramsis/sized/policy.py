@@ -85,13 +85,7 @@ class SizedPolicy:
 
     @cached_property
     def problem(self) -> SizedProblem:
-        """The problem that the policy was made for, by its file.
-
-        Raises
-        ------
-        InputFileError
-            The file states no such problem.
-        """
+        """The problem that the policy was made for, by its file."""
         document, inputs = self.document, self.document["inputs"]
         try:
             return SizedProblem.of_times(
@@ -140,28 +134,12 @@ def generate_sized(
     min_in_time_by_class: float | Sequence[float] | None = None, seed: int = 0,
     on_progress: Callable[[], object] | None = None,
 ) -> SizedPolicy:
-    """Generate the policy for one load, with its promise.
+    """Generate the policy for one load, with its promise; the same seed gives the same policy.
 
-    Parameters
-    ----------
-    problem : SizedProblem
-    profile : ProfileSet
-        Profile that the times of the problem come from.
-    load_qps : float
-    arrivals : Arrivals, str or callable
-        Arrival process; a recorded trace that keeps its sizes is replayed with them.
-    min_in_time_by_class : float or sequence of float, optional
-        Share of each size class to answer in time, or one share for each class. Classes get less
-        if the search finds no rule that reaches their shares.
-    seed : int
-        The same seed gives the same policy.
-    on_progress : callable, optional
-        Called after each of about :func:`generation_steps` simulations.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
+    ``profile`` is the one that the times of the problem come from. A recorded trace that keeps its
+    sizes is replayed with them. ``min_in_time_by_class`` is a share of each size class to answer
+    in time, or one for each; classes get less if the search finds no rule that reaches these.
+    ``on_progress`` is called after each of about :func:`generation_steps` simulations.
     """
     load = _load(load_qps, REQUESTS, arrivals)
     check_sized_load(problem, load)
@@ -206,12 +184,9 @@ def generate_sized(
 
 
 def measured_again(policy: SizedPolicy, own_arrivals: str | None = None) -> dict[str, Any]:
-    """Measure again what a policy promises, on the same requests, and bound it again.
+    """Return the expectations of a policy, measured and bounded again on the same requests.
 
-    Returns
-    -------
-    dict
-        The expectations of the file, without the comparison with the replanned dynamic program.
+    The comparison with the replanned dynamic program is left out.
     """
     problem, expected = policy.problem, policy.expectations
     load = _load(policy.load_qps, expected["requests"],
@@ -313,13 +288,7 @@ def policy_file(load_qps: float) -> str:
 def write_sized(
     policies: Sequence[SizedPolicy], folder: str | os.PathLike[str], command: str
 ) -> None:
-    """Write policies and their manifest, the manifest last.
-
-    Raises
-    ------
-    OutputError
-        A file cannot be written.
-    """
+    """Write policies and their manifest, the manifest last."""
     folder = Path(folder)
     make_folder(folder)
     levels = []
@@ -336,13 +305,7 @@ def write_sized(
 
 
 def check_free(folder: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Refuse a folder that already has a set of policies.
-
-    Raises
-    ------
-    InvalidValueError
-        It has a manifest, and may not be overwritten.
-    """
+    """Refuse a folder that already has a set of policies, unless it may be overwritten."""
     path = Path(folder, MANIFEST)
     if path.is_file() and not overwrite:
         raise InvalidValueError("the folder has policies already", where="--out",
@@ -364,10 +327,7 @@ def is_sized(path: str | os.PathLike[str]) -> bool:
 def read_sized(path: str | os.PathLike[str]) -> list[SizedPolicy]:
     """Read a policy file, or those of a folder or manifest, by rising load.
 
-    Raises
-    ------
-    InputFileError
-        A file cannot be read, breaks the format, or has changed since the manifest.
+    A file that has changed since the manifest is refused.
     """
     path = Path(path)
     if path.is_dir():
@@ -396,13 +356,7 @@ def read_sized(path: str | os.PathLike[str]) -> list[SizedPolicy]:
 
 
 def validate_sized(path: str | os.PathLike[str]) -> list[SizedPolicy]:
-    """Read policies like :func:`read_sized`; check schema and consistency of the numbers, too.
-
-    Raises
-    ------
-    InputFileError
-        Also when rates contradict each other.
-    """
+    """Read policies like :func:`read_sized`; check schema and consistency of the numbers, too."""
     policies = read_sized(path)
     for policy in policies:
         where = f"{path} ({policy.load_qps:g} QPS)"

@@ -29,7 +29,7 @@ them. :mod:`ramsis.sized.search` finds the numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,12 +86,7 @@ class _ClassFigures(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RuleSpace:
-    """Maker of the tables of index rules for one problem, from the parameters of a rule.
-
-    Parameters
-    ----------
-    problem : SizedProblem
-    """
+    """Maker of the tables of index rules for one problem, from the parameters of a rule."""
 
     problem: SizedProblem
 
@@ -189,17 +184,13 @@ class RuleSpace:
         return tables._replace(plan=plan, sizes=(step * at).tolist(),
                                times_ms=times_ms.transpose(0, 2, 1).tolist())
 
-    def arrays(self, tables: SizedTables) -> RuleArrays:
-        """Return tables as the compiled run reads them."""
-        arrays: RuleArrays = arrays_of(tables, self._slopes)
-        return arrays
-
     @cached_property
-    def _slopes(self) -> FloatArray:
+    def slope_ms(self) -> FloatArray:
+        """Slopes of the batch times, which all tables of the problem share."""
         return slopes_of(self._times[1], self.problem.times.padded)
 
 
-def slopes_of(times_ms: list[list[list[float]]], padded: bool) -> FloatArray:
+def slopes_of(times_ms: Sequence[Sequence[Sequence[float]]], padded: bool) -> FloatArray:
     """Return the slopes of each model and size, shape (M, G, B + 1)."""
     if not padded:
         return np.zeros((1, 1, 1))
@@ -239,8 +230,7 @@ class IndexRule:
 
     @cached_property
     def _arrays(self) -> RuleArrays:
-        times_ms = [[list(row) for row in model] for model in self.tables.times_ms]
-        return arrays_of(self.tables, slopes_of(times_ms, self.tables.law == "padded"))
+        return arrays_of(self.tables, slopes_of(self.tables.times_ms, self.tables.law == "padded"))
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
         """Simulate a run into the arrays of ``serving``; a size beyond the tables is refused."""

@@ -46,7 +46,7 @@ from ramsis.reprs import dataclass
 from ramsis.runtime.sized import SizedTables
 from ramsis.sim.workload import ConstantLoad, Workload
 from ramsis.sized.problem import SizedProblem
-from ramsis.sized.rule import RuleNumbers, RuleSpace
+from ramsis.sized.rule import RuleNumbers, RuleSpace, arrays_of
 from ramsis.sized.schedulers import ReplannedDP, Serving
 from ramsis.sized.simulate import drawn
 
@@ -88,19 +88,10 @@ def fit_rule(
 ) -> FittedRule:
     """Search for the parameters of the index rule with the largest mean reward in simulation.
 
-    Parameters
-    ----------
-    problem : SizedProblem
-    workload : Workload
-        A constant load is drawn for as long as the search needs it; other arrivals keep their
-        length.
-    seed : int
-        The same seed gives the same rule.
-    min_in_time_by_class : float or sequence of float, optional
-        Share of the requests of each size class to answer in time, if that can be, or a share for
-        each; weights of the classes are chosen for it.
-    on_progress : callable, optional
-        Called after each of about :func:`steps` simulations.
+    A constant load is drawn for as long as the search needs it; other arrivals keep their length.
+    The same seed gives the same rule. ``min_in_time_by_class`` is the share of each size class to
+    answer in time, if that can be, or a share for each; weights of the classes are chosen for it.
+    ``on_progress`` is called after each of about :func:`steps` simulations.
     """
     shares = class_shares(problem, min_in_time_by_class)
     search = _Search(problem, workload, seed, on_progress or (lambda: None))
@@ -209,7 +200,8 @@ class _Search:
         from ramsis.sized import _rule_kernels as rule_kernels
 
         run = self._run(stream)
-        rule_kernels.indexed(*run.arguments, self._space.arrays(self._space.tables(numbers)))
+        rule_kernels.indexed(*run.arguments, arrays_of(self._space.tables(numbers),
+                                                       self._space.slope_ms))
         return run
 
     def _run(self, stream: kernels.Stream) -> Serving:

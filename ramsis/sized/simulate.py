@@ -159,13 +159,7 @@ def recorded_sizes(workload: Workload) -> IntArray | None:
 def drawn(
     problem: SizedProblem, workload: Workload, seed: int
 ) -> tuple[FloatArray, IntArray]:
-    """Return arrival times and sizes of the requests of a seed, shape (n,) each.
-
-    Raises
-    ------
-    InvalidValueError
-        A recorded size is beyond the profile.
-    """
+    """Return arrival times and sizes of the requests of a seed, (n,) each; refuse larger sizes."""
     parts = np.random.SeedSequence(seed).spawn(_SIZES + 1)
     arrivals, of_sizes = (np.random.default_rng(parts[i]) for i in (_ARRIVALS, _SIZES))
     if isinstance(workload, ConstantLoad):

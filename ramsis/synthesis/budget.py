@@ -124,23 +124,9 @@ def policy_within(
 ) -> Policy:
     """Return the most accurate policy whose violation rate stays within a budget.
 
-    Parameters
-    ----------
-    make : callable
-        The optimal policy at a violation price, >= 0.
-    max_violation : float
-        The budget, in (0, 1].
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own.
-    confidence : float
-        Confidence of the interval by the number of samples, whose upper end must be within the
-        budget, too; in (0, 1).
-
-    Returns
-    -------
-    Policy
-        Its ``budget`` has the rates of the simulation that it was chosen by, its expectations
-        those of another one.
+    ``make`` gives the optimal policy at a violation price. The upper end of the interval by the
+    number of samples, at ``confidence``, must be within the budget, too. The policy's ``budget``
+    has the rates of the simulation that it was chosen by, its expectations those of another one.
     """
     ABOVE_ZERO.check("not a violation rate", optional=True, max_violation=max_violation)
     search = _Search(make, max_violation, own_arrivals, confidence)

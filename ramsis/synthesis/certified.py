@@ -47,12 +47,7 @@ def gap_in_simulation(
 
     At a constant load the bound is that of the long run, which single runs can exceed; on a trace
     it is the bound on the drawn arrivals. All three figures are None if there are no policies, or
-    policies with several prices.
-
-    Parameters
-    ----------
-    confidences : Confidences, optional
-        Confidences of the profile, for policies with second opinions.
+    policies with several prices. Policies with second opinions need the profile's confidences.
     """
     unknown: dict[str, Any] = dict.fromkeys(
         ("violation_price", "priced_upper_bound", "certified_gap"))

@@ -14,7 +14,7 @@ higher than 1e-5 of effective accuracy, or at the number of corners asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -74,28 +74,25 @@ def trace_frontier(
     InvalidValueError, InfeasibleError, NotConvergedError
         As :func:`ramsis.synthesis.generate_policy`, and for too few points.
     """
-    settings = replace(settings, headroom=0.0)
-    return corners_of(lambda price: modelled_policy(profile, load_qps, priced(settings, price)),
-                      points)
-
-
-def corners_of(make: Callable[[float], Policy], points: int) -> Frontier:
-    """Trace the frontier of the policies ``make(price)``, with at most ``points`` corners."""
     if points < 2:
         raise InvalidValueError("too few points", where="points", value=points,
                                 allowed="2 or more")
-    corners = [Corner(price, make(price)) for price in (HIGHEST_PRICE, 0.0)]
-    few, many = corners
+
+    def corner_at(price: float) -> Corner:
+        return Corner(price, modelled_policy(
+            profile, load_qps, priced(replace(settings, headroom=0.0), price)))
+
+    few, many = corners = [corner_at(HIGHEST_PRICE), corner_at(0.0)]
     if many.violation_rate <= few.violation_rate \
             or many.effective_accuracy <= few.effective_accuracy:  # there is nothing to trade
-        return Frontier((corners[1],), 0.0)
+        return Frontier((many,), 0.0)
     done: set[tuple[float, float]] = set()
     while len(corners) < points:
         hidden, k = max(_hidden(corners, done))
         if hidden < _WORTH:
             break
         few, many = corners[k], corners[k + 1]
-        corner = Corner(_slope(few, many), make(_slope(few, many)))
+        corner = corner_at(_slope(few, many))
         if _above(corner, few, many) > _WORTH / 10:
             corners.insert(k + 1, corner)
         else:

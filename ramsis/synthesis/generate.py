@@ -170,9 +170,15 @@ def planned_by_replay(
     replays: Replays,
 ) -> Planned:
     """Return the policy planned for the factor on the load whose table earns most in replay."""
-    without = replace(settings, headroom=0.0)
-    drawn = Drawn()
-    planned = partial(_planned, recipe, profile, load_qps, replays)
+    without, drawn, price = replace(settings, headroom=0.0), Drawn(), settings.violation_price
+
+    def planned(settings: SynthesisSettings, factor: float) -> Planned:
+        problem = recipe.problem(profile, load_qps, settings, factor)
+        return recipe.planned(profile, load_qps, settings, problem, replays, factor)
+
+    def gain(figures: Simulated) -> float:
+        return figures.effective_accuracy - price * figures.violation_rate
+
     best = planned(without, LOAD_FACTORS[0])
     figures = _replayed(best.policy, settings, drawn)
     for factor in LOAD_FACTORS[1:]:
@@ -181,7 +187,7 @@ def planned_by_replay(
         except (InfeasibleError, NotConvergedError):
             break
         other = _replayed(plan.policy, settings, drawn)
-        if _gain(plan.policy, other) > _gain(best.policy, figures) + _WORTH:
+        if gain(other) > gain(figures) + _WORTH:
             best, figures = plan, other
     if settings.headroom != 0.0:
         assert best.policy.load_factor is not None
@@ -214,21 +220,9 @@ def check_measurable(settings: SynthesisSettings, load_qps: float) -> None:
                         "loads, which the load monitor chooses from")
 
 
-def _planned(
-    recipe: Recipe[Any], profile: ProfileSet, load_qps: float, replays: Replays,
-    settings: SynthesisSettings, factor: float,
-) -> Planned:
-    problem = recipe.problem(profile, load_qps, settings, factor)
-    return recipe.planned(profile, load_qps, settings, problem, replays, factor)
-
-
 def _replayed(policy: Policy, settings: SynthesisSettings, drawn: Drawn) -> Simulated:
     """Replay a table on arrivals that are the same for each factor."""
     seed = _SEEDS + zlib.crc32(repr((policy.load_qps, policy.slo_ms)).encode()) % (_SEEDS - _RUNS)
     queries = max(_QUERIES, min(bursty_queries(policy, _RUNS), _MOST_QUERIES))
     return simulated(policy, queries=queries, runs=_RUNS, seed=seed,
                      own_arrivals=settings.arrivals, drawn=drawn)
-
-
-def _gain(policy: Policy, figures: Simulated) -> float:
-    return figures.effective_accuracy - policy.violation_price * figures.violation_rate

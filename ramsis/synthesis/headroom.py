@@ -49,13 +49,7 @@ _QUERIES, _RUNS, _SEED = 100_000, 4, 1 << 28
 
 
 class Replays:
-    """Replays of policies for one load, on the same arrivals; each table is replayed once.
-
-    Parameters
-    ----------
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own.
-    """
+    """Replays of policies for one load, on the same arrivals; each table is replayed once."""
 
     def __init__(self, own_arrivals: str | None = None) -> None:
         self.own_arrivals = own_arrivals
@@ -92,15 +86,9 @@ class Limits(NamedTuple):
 def with_headroom(
     planned: Callable[[float], Policy], headroom: float | None, replays: Replays, limits: Limits
 ) -> Policy:
-    """Return the policy with headroom, by the rule of this module.
+    """Return the policy with headroom, by the rule of this module or as ``headroom`` says.
 
-    Parameters
-    ----------
-    planned : callable
-        The optimal policy for service times a factor longer than profiled.
-    headroom : float, optional
-        Share by which service times are taken to be longer, in place of the rule; 0 for a policy
-        planned as profiled.
+    ``planned`` gives the optimal policy for service times a factor longer than profiled.
     """
     if headroom == 0.0:
         return planned(1.0)

@@ -79,16 +79,9 @@ def replayed(
     """Return the policy with a promise measured by replaying its table.
 
     With headroom its figures at longer service times are measured, too
-    (:mod:`ramsis.synthesis.headroom`).
-
-    Parameters
-    ----------
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own.
-    queries, runs : int
-        To begin with; 200,000 requests by default, half as many of one worker with fixed times.
-    replays : Replays, optional
-        Replays by which its headroom was chosen, reused for the figures at longer service times.
+    (:mod:`ramsis.synthesis.headroom`); ``replays``, by which it was chosen, are reused for that.
+    The first measurement has so many ``queries`` and ``runs``, by default 200,000 requests, half
+    as many of one worker with fixed times.
     """
     # Requests and runs of the first measurement: more near the capacity, fewer runs where a run is
     # long, and no run shorter than a few SLOs or 20 bursts.
@@ -182,17 +175,12 @@ def as_measured(
 ) -> Expectations:
     """Return a promise with measured figures and their interval.
 
-    Parameters
-    ----------
-    expected : Expectations
-        The promise computed by the decision problem. Its capacity, bound and evidence stay, and
-        limit the figures: by chance a simulation can exceed the bound, or have fewer violations
-        than the load beyond the capacity must cause.
-    figures : mapping of str to float
-        All of :func:`ramsis.sim.stationary.in_steady_state`, except those without observations.
-        Those that grow for as long as a run lasts are infinite.
-    simulated : Simulated
-        The simulation, whose half-widths are in the interval.
+    Capacity, bound and evidence of the promise that the decision problem computed, ``expected``,
+    stay. They limit the figures: by chance a simulation can exceed the bound, or have fewer
+    violations than the load beyond the capacity must cause. The figures are those of
+    :func:`ramsis.sim.stationary.in_steady_state`, except those without observations; those that
+    grow for as long as a run lasts are infinite. The half-widths of ``simulated`` are in the
+    interval.
     """
     violations, capacity_qps = figures["violation_rate"], expected.capacity_qps
     effective = figures["effective_accuracy"]

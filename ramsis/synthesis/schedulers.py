@@ -120,16 +120,8 @@ class ComparedScheduler:
     ) -> Ready:
         """Return the scheduler ready to be simulated on a cluster, its policies made.
 
-        Parameters
-        ----------
-        loads_qps : sequence of float
-            Levels of policies, > 0; each once.
-        service : str
-            Service times of the simulation, which policies are made from where they can be.
-        source : str
-            Names the policies in messages.
-        on_level : callable, optional
-            Called as each level is finished.
+        There are levels of policies for ``loads_qps``, made from the service times of the
+        simulation where the text names no others; ``source`` names the policies in messages.
         """
         if self.spec is not None:
             return Ready(self.spec, None)

@@ -225,17 +225,8 @@ def adaptive_levels(
     The accuracies of neighbours differ by at most ``max_step``, where the lattice allows it.
 
     Loads in between are ``lowest_qps`` plus multiples of a power of ten, the largest one that is
-    at most a thousandth of the range.
+    at most a thousandth of the range. ``accuracy_at`` is called about ten times for each level.
 
-    Parameters
-    ----------
-    accuracy_at : callable
-        Expected accuracy at a load in requests per second; called about ten times for each level.
-    max_step : float
-        Largest difference between neighbours, in (0, 1).
-
-    Examples
-    --------
     >>> adaptive_levels(lambda load_qps: 1 - load_qps / 1000, 100, 500, 0.125)
     (100.0, 225.0, 350.0, 475.0, 500.0)
     """

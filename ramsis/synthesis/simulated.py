@@ -92,20 +92,9 @@ def simulated(
 ) -> Simulated:
     """Simulate a policy at its own load and return its rates.
 
-    Parameters
-    ----------
-    queries : int
-        Mean number of requests in all runs together.
-    runs : int
-        Number of runs, >= 2, with the seeds ``seed``, ``seed`` + 1, ….
-    hopeless : float
-        The first four runs are all if their violation rate is higher.
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own.
-    slower : float
-        Factor on all service times, > 0.
-    drawn : dict, optional
-        Requests by load, duration and seed, reused for further policies at the same load.
+    All runs together have ``queries`` requests in the mean; their seeds are ``seed``, ``seed`` +
+    1, …. If the violation rate of the first four runs is above ``hopeless``, these are all.
+    Service times are ``slower`` times as long as the policy's.
     """
     late, earned = list[float](), list[float]()
     for run, first, last in _windows(policy, queries // runs, range(seed, seed + runs),
@@ -134,24 +123,13 @@ def measured(
 ) -> tuple[dict[str, float], Replay]:
     """Simulate a policy at its own load and return all figures of its promise with errors.
 
-    Parameters are those of :func:`simulated`, and
+    With ``workers`` one worker is simulated by itself, if :func:`one_worker` gives one. With
+    ``warm_up_slos`` runs start alternately from idle workers and from a full queue; by default all
+    start from idle workers (with ``full`` from a full queue), and warm up for :data:`SETTLES`
+    SLOs. Runs that are ``known`` are not repeated; others are added there.
 
-    workers : int, optional
-        1 to simulate one worker by itself, if :func:`one_worker` gives one.
-    warm_up_slos : float, optional
-        Warm-up of runs that start alternately from idle workers and from a full queue; by default
-        all start from idle workers, and have :data:`SETTLES` SLOs.
-    full : bool
-        Whether all runs start from a full queue.
-    known : dict, optional
-        Runs of the policy that were simulated before, which are not repeated; filled here.
-
-    Returns
-    -------
-    figures : dict of str to float
-        Those of :func:`ramsis.sim.stationary.in_steady_state` over all runs, at the stated load.
-    replay : Replay
-        Half-widths are 0 where queues are unstable: the limit is exact.
+    The figures are those of :func:`ramsis.sim.stationary.in_steady_state` over all runs, at the
+    stated load. Their half-widths are 0 where queues are unstable: the limit is exact.
     """
     # Each figure is collected with the excess load of its run, for the fit at the stated load.
     alone = None if workers is None else one_worker(policy)
@@ -328,13 +306,8 @@ def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:
 
     Near the capacity runs differ mostly by their loads. So the figure is read off a straight line
     through the runs, at an excess load of 0: the arrivals are a control variate (Law, Simulation
-    Modeling and Analysis, 2015, §11.4). Its error follows from the residuals.
-
-    Parameters
-    ----------
-    excess, values : ndarray, shape (runs,)
-        Load of each run over the stated one, less 1; and the figure in it. The estimate is
-        clipped to the range of the values.
+    Modeling and Analysis, 2015, §11.4). Its error follows from the residuals. It is clipped to the
+    range of the values.
     """
     mean, off = float(values.mean()), float(excess.mean())
     runs, spread = len(values), excess - off
@@ -363,13 +336,7 @@ def _rates(violations: Estimate, effective: Estimate, independent: float) -> dic
 
 
 def prepared_policy(policy: Policy, slower: float = 1.0) -> tuple[Fleet, Plan]:
-    """Return the workers that a policy's file describes, and the policy ready to be replayed.
-
-    Parameters
-    ----------
-    slower : float
-        Factor on all service times, > 0.
-    """
+    """Return the workers that a policy's file describes, and the policy ready to be replayed."""
     times = policy.service_times.scaled(slower)
     times = replace(times, quantiles_ms=np.where(
         np.isfinite(times.quantiles_ms), times.quantiles_ms, _FOR_EVER_MS))

@@ -259,19 +259,10 @@ def best_division(
     starts: Iterable[Division],
     steps: Sequence[int],
 ) -> Division:
-    """Search for the best division; the module docstring has the method.
+    """Search for the best division by falling ``steps``; the module docstring has the method.
 
-    Parameters
-    ----------
-    value, bound : callable
-        Value of a division, and a cheap upper bound on it; ``-inf`` where it is impossible.
-    starts : iterable of Division
-        One or more.
-    steps : sequence of int
-        Falling.
+    ``bound`` is a cheap upper bound on ``value``; both are -inf where a division is impossible.
 
-    Examples
-    --------
     >>> def worth(division):
     ...     (left, right), = division
     ...     return left**0.5 + 2 * right**0.5

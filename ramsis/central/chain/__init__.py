@@ -82,12 +82,9 @@ class SteadyState:
 class Chain:
     """The Markov chain of a policy.
 
-    Parameters
-    ----------
-    to, action : ndarrays of int16, shape (I, N, J)
-        The policy: level to which the queue is dropped first, and then the action.
-    near : Chain, optional
-        Chain of a similar policy or service times; its factors are the preconditioner.
+    The policy is the level ``to`` which the queue is dropped first, and then the ``action``, int16
+    of shape (I, N, J). The factors of ``near``, of a similar policy or service times, are the
+    preconditioner.
     """
 
     def __init__(
@@ -110,10 +107,7 @@ class Chain:
     def values(self, exact: float = EXACT) -> ChainValues | None:
         """Return gain and values; None if the system is singular to working precision.
 
-        Parameters
-        ----------
-        exact : float
-            Largest error that they may have, as a share of the largest value, if that saves work.
+        Their error is at most ``exact``, as a share of the largest value.
         """
         value = self._solved(turned=False, exact=exact)
         if value is None:

@@ -76,14 +76,8 @@ def fluid_mixes(
 class CombinationSearch:
     """Search for the cheapest workers of several types that meet the targets.
 
-    Parameters
-    ----------
-    tried : callable
-        The trial of some workers of each kind of types.
-    bound : tuple of int
-        The cheapest whole workers by the bound.
-    span : int
-        Largest cost tried, as a multiple of the bound's.
+    ``tried`` gives the trial of some workers of each kind. ``bound`` are the cheapest whole
+    workers by the bound; no mix of more than ``span`` times their cost is tried.
     """
 
     def __init__(

@@ -281,15 +281,7 @@ def fewest_by_bound(
 def check_second_opinions(
     profiles: Sequence[ProfileSet], workload: Workload, slo_ms: float | Sequence[SloClass]
 ) -> tuple[Confidences, float]:
-    """Return confidences and load of a search with cascades, or refuse it.
-
-    Parameters
-    ----------
-    profiles : sequence of ProfileSet
-        Profile of each worker type.
-    workload, slo_ms
-        As in :func:`fewest_workers`.
-    """
+    """Return confidences and load of a search with cascades, or refuse it."""
     refused = partial(InvalidValueError, where="cascades")
     if len(profiles) > 1 or len(classes_of(slo_ms)) > 1:
         raise refused("second opinions on workers of several types, or for several SLO classes",
@@ -305,13 +297,7 @@ def check_second_opinions(
 
 
 def whole_workers(bound: float) -> int:
-    """Return the least whole number of workers that a bound allows, at least 1.
-
-    Raises
-    ------
-    InfeasibleError
-        More workers than are searched for.
-    """
+    """Return the least whole number of workers that a bound allows; refuse too many."""
     lowest = max(1, math.ceil(bound * (1.0 - 1e-9)))  # the bound is rounded, too
     if lowest > MOST_WORKERS:
         raise InfeasibleError("more workers than are searched for", where="workers", value=lowest,
@@ -424,14 +410,9 @@ def _of_one_type(
 def search_workers(
     tried: Callable[[int], AnyTrial], lowest: int, *, rising: bool
 ) -> tuple[AnyTrial, tuple[AnyTrial, ...]]:
-    """Search numbers of workers from the bound on.
+    """Search numbers of workers from the bound on; return the answer, and all trials by number.
 
-    Returns
-    -------
-    answer : Trial
-        The fewest workers that meet the targets; the most that were tried if none do.
-    trials : tuple of Trial
-        All that was tried, by number of workers.
+    The answer is the trial of the fewest workers that meet the targets; of the most if none do.
     """
     trials: dict[int, AnyTrial] = {}
 

@@ -69,13 +69,8 @@ class MeasuredRates:
     def of_windows(cls, windows: FloatArray, batch: float, runs: int) -> MeasuredRates:
         """Compute rates with intervals from windows of a steady state.
 
-        Parameters
-        ----------
-        windows : ndarray, shape (..., 4)
-            Requests that are expected in each window, those that came, those in time, and the sum
-            of their accuracies.
-        batch : float
-            Mean size of a batch.
+        The last axis of ``windows`` has the requests that are expected in a window, those that
+        came, those in time, and the sum of their accuracies; ``batch`` is the mean batch size.
         """
         expected, requests, in_time, earned = windows.reshape(-1, 4).T
         late = requests - in_time
@@ -164,16 +159,8 @@ def steady_rates(
 ) -> MeasuredRates:
     """Measure the steady-state rates of a scheduler as precisely as targets need.
 
-    Parameters
-    ----------
-    plan : ClusterPlan
-        The scheduler, prepared for its cluster.
-    workload : ConstantLoad
-        Its duration is the least that is counted of a run.
-    settings : SimulationSettings
-        The seeds are those of the first round.
-    known : MeasuredRates, optional
-        An independent measurement of the rates, pooled with this one.
+    The duration of the workload is the least that is counted of a run; the seeds of the settings
+    are those of the first round. An independent measurement, ``known``, is pooled with this one.
     """
     # The first round: long enough for 50 violations at the largest rate allowed.
     slo_ms = plan.fleets.classes[-1].slo_ms

@@ -24,16 +24,9 @@ def with_cascade(
 ) -> Policy:
     """Return the policy with second opinions, if these pay.
 
-    Where the policy keeps a budget of violations, it keeps it with second opinions, too.
-
-    Parameters
-    ----------
-    policy : Policy
-        For one SLO, and a dispatch rule by which requests join queues in turn.
-    times : ServiceTimes
-        Service times of all models that a cascade may use, for the bound.
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own.
+    The policy is for one SLO, and for requests that join queues in turn. Where it keeps a budget
+    of violations, it keeps it with second opinions, too. ``times`` are those of all models that a
+    cascade may use, for the bound.
     """
     fleet, plan = prepared_policy(policy)
     assert plan.compiled is not None

@@ -18,20 +18,12 @@ def fill(
 ) -> None:
     """Write the model and batch for each level, queue and slack.
 
-    Parameters
-    ----------
-    worth : ndarray, shape (L, M)
-        Accuracy of a request that the model answers first, with what second opinions add.
-    price : ndarray, shape (L,)
-        Price of a ms of worker time.
-    mean_ms, planned_ms : ndarray, shape (M, B)
-        Service times: on average, and those that must end within the slack.
-    least : ndarray, shape (L,)
-        Smaller batches wait while the slack allows.
-    slack_ms : (float, float)
-        Width of a slack bin, and slack beyond the next larger batch without which none waits.
-    chosen, sizes : ndarray, shape (L, N, J)
-        Model and batch; a batch of 0 drops the head, one of -1 waits.
+    They go to ``chosen`` and ``sizes`` (L, N, J): a batch of 0 drops the head, one of -1 waits.
+    ``worth`` (L, M) is the accuracy of a request that the model answers first, with what second
+    opinions add, ``price`` (L,) that of a ms of worker time. Batches take ``mean_ms`` (M, B) on
+    average, and must end after ``planned_ms`` (M, B) within the slack. Those smaller than
+    ``least`` (L,) wait while the slack allows. ``slack_ms`` is the width of a slack bin, and the
+    slack beyond the next larger batch without which none waits.
     """
     step_ms, spare_ms = slack_ms
     levels, longest, bins = sizes.shape

@@ -55,18 +55,8 @@ def promised(
 ) -> Cascade | None:
     """Measure second opinions; return the cascade with its promise, or None if they do not pay.
 
-    The promise lacks the upper bound, which the caller enters.
-
-    Parameters
-    ----------
-    fleet : Fleet
-        All workers of the policy.
-    without : Compiled
-        The table of the policy without second opinions.
-    tables : CascadeTables
-        The rule of second opinions.
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own.
+    The promise lacks the upper bound, which the caller enters. ``without`` is the table of the
+    policy without second opinions, ``tables`` their rule.
     """
     cascade = problem.cascade(tables, NO_PROMISE)
     placed = PlacedCascade.of(cascade, range(len(fleet.models)), len(fleet.models))

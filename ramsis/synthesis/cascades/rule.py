@@ -323,12 +323,7 @@ def problems_of(
     """Return a problem for each model that can give second opinions, the most promising first.
 
     Where workers have queues of their own, it is that of one of them, with its share of the load,
-    and with batches up to the longest queue of the policy's table.
-
-    Parameters
-    ----------
-    fleet : Fleet
-        All workers of the policy.
+    and with batches up to the longest queue of the policy's table. ``fleet`` are all workers.
     """
     rule = policy.rule
     queues = rule.queues(policy.workers)

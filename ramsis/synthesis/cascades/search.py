@@ -60,20 +60,9 @@ _SEED = 1 << 27
 class Sample:
     """Requests of a load, with ranks of their confidences; those after a warm-up are counted.
 
-    Parameters
-    ----------
-    load_qps : float
-        Load of all workers.
-    requests : int
-        Mean number of requests that arrive after the warm-up.
-    warm_up : float
-        Time before them, in SLOs.
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own.
-    every : int
-        Only each so many-th request is served: those of one of so many queues, joined in turn.
-    full : bool
-        Whether as many requests as arrive within the SLO wait at the start.
+    After the warm-up of so many SLOs ``requests`` arrive in the mean, at the load of all workers.
+    Only one in ``every`` is served: those of one of so many queues, which are joined in turn. If
+    ``full``, as many as arrive within the SLO wait at the start.
     """
 
     def __init__(

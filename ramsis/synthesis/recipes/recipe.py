@@ -94,17 +94,8 @@ class Recipe(ABC, Generic[Problem]):
     ) -> Problem:
         """Return the decision problem that the policy for a load solves.
 
-        Parameters
-        ----------
-        load_factor : float, optional
-            Plan for Poisson arrivals at this multiple of the load, instead of the arrival process.
-
-        Raises
-        ------
-        InvalidValueError
-            A number out of range.
-        InfeasibleError
-            An SLO below every latency.
+        With ``load_factor`` it is that of Poisson arrivals at this multiple of the load, instead
+        of the arrival process.
         """
 
     @abstractmethod
@@ -112,50 +103,21 @@ class Recipe(ABC, Generic[Problem]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings, problem: Problem,
         replays: Replays, load_factor: float | None = None,
     ) -> Planned:
-        """Return the best policy of a problem, with its certificate.
-
-        Parameters
-        ----------
-        replays : Replays
-            Replays of the tables that it chooses from.
-        load_factor : float, optional
-            As in :meth:`problem`.
-
-        Raises
-        ------
-        NotConvergedError
-            The solver stopped before its rule was met.
-        """
+        """Return the best policy of a :meth:`problem`, chosen by ``replays``, with certificate."""
 
     @abstractmethod
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
     ) -> Problem:
-        """Return the problem that a policy file describes.
+        """Return the problem that a policy file describes; ``where`` names it in messages.
 
-        Parameters
-        ----------
-        where : str
-            Names the file in messages.
-        own_arrivals : str, optional
-            ``package.module:name`` of an arrival process of one's own. A module that only the file
-            names is not imported.
-
-        Raises
-        ------
-        InputFileError
-            The parts of the policy do not make a problem.
+        ``own_arrivals`` is the ``package.module:name`` of an arrival process of one's own. A
+        module that only the file names is not imported.
         """
 
     @abstractmethod
     def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> Analysis:
-        """Return the stationary behaviour of a policy file's table, distributions included.
-
-        Raises
-        ------
-        InputFileError
-            As :meth:`problem_of`.
-        """
+        """Return the stationary behaviour of a policy file's table, distributions included."""
 
 
 def stated_arrivals(settings: SynthesisSettings, load_qps: float) -> dict[str, Any]:
