@@ -74,7 +74,8 @@ def test_simulations_in_overload_end_with_0_unless_strict(run, tiny_file, tmp_pa
     assert "note: greedy, 96000.5 QPS: OVERLOAD" in swept.err
 
 
-ASKED = ["--slo-ms", 100, "--load", 300.5, "--duration-s", 2, "--seeds", 2]
+ASKED = ["--slo-ms", 100, "--load", 300.5, "--arrivals", "renewal:2", "--duration-s", 2,
+         "--seeds", 2]
 
 
 @pytest.mark.slow
@@ -88,6 +89,7 @@ def test_capacity_has_both_kinds_of_dispatch_and_the_next_commands(
     for row, line in zip(found["rows"], found["next"], strict=True):
         words = shlex.split(line)
         assert words[:2] == ["ramsis", "generate"]
+        assert words[words.index("--arrivals") + 1] == "renewal:2"
         made = run(*words[1:], *QUICK, "--json")
         assert made.code == 0, made.err
         (level,) = json.loads(made.out)["rows"]

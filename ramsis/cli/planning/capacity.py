@@ -397,6 +397,8 @@ def _next_command(
         words += ["--service", params["service"]]
     if params["overhead_ms"]:
         words += ["--overhead-ms", f"{params['overhead_ms']:.10g}"]
+    if isinstance(played, ConstantLoad) and played.arrivals.name != "poisson":
+        words += ["--arrivals", played.arrivals.text]
     folder = scheduler_words(row["scheduler"]).replace(" with ", "-")
     return [*words, *dispatch_words(row["scheduler"]),
             "--out", f"policies-{folder}-{row['workers']}"]

@@ -254,10 +254,16 @@ class PlanRun:
         return ["generate", *self.served, "--workers", str(workers), "--load",
                 ",".join(exact(load) for load in self.loads_qps)]
 
+    @property
+    def process(self) -> tuple[str, ...]:
+        """Option of the arrival process; empty unless one was named."""
+        at = self.arrivals.index("--arrivals") if "--arrivals" in self.arrivals else None
+        return () if at is None else tuple(self.arrivals[at:at + 2])
+
     def making(self, dispatch: str, workers: int, policies: str) -> list[str]:
         """Return the command that makes policies for some workers."""
-        return [*self.making_for_loads(workers), *dispatch_words(dispatch), "--processes",
-                _PROCESSES, "--out", policies, "--json"]
+        return [*self.making_for_loads(workers), *(self.process if self.constant else ()),
+                *dispatch_words(dispatch), "--processes", _PROCESSES, "--out", policies, "--json"]
 
     def trial(self, played: Mapping[str, Any]) -> Trial:
         """Hold the row of a simulation against the targets."""

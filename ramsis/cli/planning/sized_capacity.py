@@ -161,8 +161,7 @@ class SizedPlanRun(PlanRun):
 
     def making(self, dispatch: str, workers: int, policies: str) -> list[str]:
         """Return the command that makes policies for some workers."""
-        at = self.arrivals.index("--arrivals") if "--arrivals" in self.arrivals else None
-        process, sizes = () if at is None else self.arrivals[at:at + 2], self.sizes
+        process, sizes = self.process, self.sizes
         if isinstance(self.workload, Recorded):
             requests = str((self.folder / _REQUESTS).resolve())
             process = ("--arrivals", f"{TRACE}:{requests}")
