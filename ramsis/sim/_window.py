@@ -157,12 +157,12 @@ def quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
     low = place.astype(np.int64)
     high = np.minimum(low + 1, values.size - 1)
     places = np.union1d(low, high)
-    ordered = _in_order(values, places)
+    ordered = in_order(values, places)
     below, above = (ordered[np.searchsorted(places, x)] for x in (low, high))
     return np.asarray(below + (above - below) * (place - low))
 
 
-def _in_order(values: FloatArray, places: IntArray) -> FloatArray:
+def in_order(values: FloatArray, places: IntArray) -> FloatArray:
     """Return the order statistics at ``places`` (ranks from 0), sorting only bins with one."""
     if values.size > _FEW:
         least, greatest = span(values)

@@ -44,8 +44,6 @@ __all__ = ["Metrics", "measure"]
 STAGES = ("waiting", "loading", "service", "machine")
 """Of the time to an answer, in the order of :attr:`GroupFigures.stage_ms`."""
 
-_BINS, _SLOS = 8192, 4.0  # bins of response times up to this many SLOs; one more for the rest
-
 
 @dataclass(frozen=True)
 class Metrics:
@@ -115,7 +113,7 @@ def _figures(run: Run, counts: _Tally | _Sums, n: int) -> Metrics:
     """Return the figures of ``n`` requests of a run from their counts."""
     duration_ms = run.duration_ms
     answered, dropped = int(counts.answered.sum()), counts.dropped
-    p50, p95, p99, longest = counts.response_ms((0.5, 0.95, 0.99, 1.0))
+    p50, p95, p99, longest = _quantiles_of(counts.responses, (0.5, 0.95, 0.99, 1.0))
     active_ms = float(run.active_ms(duration_ms).sum())
     served = counts.by_size * np.arange(len(counts.by_size))
     (batch_p99,) = _quantiles(served, (0.99,))
@@ -159,7 +157,8 @@ class _Tally:
     the accuracies of requests in time, ``answered`` (M,) the number of answers by model.
     ``waiting`` is the number of arrivals that find 0, 1, … requests waiting, ``by_size`` the
     number of batches of 0, 1, … requests. ``busy_ms`` of all workers and ``waited_ms`` of all
-    requests count up to the end of the arrivals; ``answering_ms`` is the sum of response times.
+    requests count up to the end of the arrivals; ``responses`` are the response times,
+    ``answering_ms`` is their sum.
     """
 
     second_opinions = 0  # runs with second opinions are counted by :class:`_Sums`
@@ -169,21 +168,17 @@ class _Tally:
 
         n, slos = run.requests, np.ascontiguousarray(run.slo_ms)
         until_ms = float(run.duration_ms)  # numba would compile whole numbers anew
-        slo_ms = float(slos.max(initial=0.0)) or 1.0
-        self._kernels = _kernels
         self.dropped = len(run.drop_request)
         self.cold_starts = int(run.cold.sum()) if len(run.load_model) else 0
-        self._record = _kernels.RunArrays(
+        record = _kernels.RunArrays(
             np.ascontiguousarray(run.arrival_ms), run.batch_of, run.start_ms, run.finish_ms,
             run.model, run.size, run.drop_ms)
-        self._bins_per_ms = _BINS / (_SLOS * slo_ms)
-        terms = _kernels.FigureTerms(slos, 2.0 * SLACK_TOLERANCE_MS, until_ms, self._bins_per_ms)
+        terms = _kernels.FigureTerms(slos, 2.0 * SLACK_TOLERANCE_MS, until_ms)
         self.answered = np.zeros(len(run.models), dtype=np.int64)
         self.waiting = np.zeros(0, dtype=np.int64)
-        self._responses = np.zeros(_BINS + 1, dtype=np.int64)
-        largest = int(run.size.max()) if len(run.size) else 0
-        self.by_size = np.zeros(largest + 1, dtype=np.int64)
-        self.busy_ms = _kernels.of_batches(self._record, until_ms, self.by_size)
+        self.responses = np.empty(n)
+        self.by_size = np.zeros(int(run.size.max(initial=0)) + 1, dtype=np.int64)
+        self.busy_ms = _kernels.of_batches(record, until_ms, self.by_size)
         given_up = [np.minimum(when, until_ms)
                     for when in (run.drop_ms, run.arrival_ms[run.drop_request])]
         self.waited_ms = float((given_up[0] - given_up[1]).sum())
@@ -193,35 +188,13 @@ class _Tally:
             # Allocated here, as NumPy asks for large pages.
             left = np.zeros(n + 1, dtype=np.int32)
             first = np.full(n // 2 + 2, n, dtype=np.int32)
-            most = _kernels.queue_left(self._record, left, first)
+            most = _kernels.queue_left(record, left, first)
             self.waiting = np.zeros(most + 1, dtype=np.int64)
             waited_ms, self.answering_ms = _kernels.tally(
-                self._record, terms, left, self.waiting, self._responses, self.answered, in_time)
+                record, terms, left, self.waiting, self.responses, self.answered, in_time)
             self.waited_ms += waited_ms
+        self.responses = self.responses[:self.answered.sum()]
         self.in_time, self.reward = int(in_time.sum()), float(in_time @ run.accuracy)
-
-    def response_ms(self, levels: Sequence[float]) -> list[float | None]:
-        """Return quantiles of the response times, sorting only values near them.
-
-        None without an answer.
-        """
-        upto = np.cumsum(self._responses)
-        if not upto[-1]:
-            return [None] * len(levels)
-        bins = {int(np.searchsorted(upto, rank, side="right"))
-                for level in levels for rank in _ranks(level, int(upto[-1]))}
-        chosen = np.zeros(len(upto), dtype=np.bool_)
-        chosen[list(bins)] = True
-        counts = np.where(chosen, self._responses, 0)
-        near = np.empty(int(counts.sum()))
-        self._kernels.chosen_responses(self._record, self._bins_per_ms, chosen, near)
-        near.sort()
-        before = upto - np.cumsum(counts)  # values up to each bin that were not sorted
-
-        def at(rank: int) -> float:
-            return float(near[rank - int(before[np.searchsorted(upto, rank, side="right")])])
-
-        return [_between(level, int(upto[-1]), at) for level in levels]
 
 
 class _Sums:
@@ -242,20 +215,13 @@ class _Sums:
         self.answered = np.bincount(run.model_of[answered], minlength=len(run.models))
         self.by_size = np.bincount(run.size, minlength=1)
         self.busy_ms = _busy_ms(run, until_ms)
-        self._responses = np.sort(run.response_ms[answered])
-        self.answering_ms = float(self._responses.sum())
+        self.responses = np.sort(run.response_ms[answered])
+        self.answering_ms = float(self.responses.sum())
         came, left = np.sort(run.arrival_ms[members]), np.sort(run.served_ms[members])
         self.waited_ms = float((np.minimum(left, until_ms) - np.minimum(came, until_ms)).sum())
         # A request that leaves at the instant of an arrival still counts as waiting.
         waiting = np.arange(len(came)) - np.searchsorted(left, came, side="left")
         self.waiting = np.bincount(np.maximum(waiting, 0))
-
-    def response_ms(self, levels: Sequence[float]) -> list[float | None]:
-        """Return quantiles of the response times; None without an answer."""
-        if not len(self._responses):
-            return [None] * len(levels)
-        return [_between(level, len(self._responses), lambda rank: float(self._responses[rank]))
-                for level in levels]
 
 
 def _busy_ms(run: Run, until_ms: float) -> float:
@@ -290,6 +256,17 @@ def _quantiles(counts: IntArray, levels: Sequence[float]) -> list[float | None]:
     return [_between(level, int(upto[-1]),
                      lambda rank: float(np.searchsorted(upto, rank, side="right")))
             for level in levels]
+
+
+def _quantiles_of(values: FloatArray, levels: Sequence[float]) -> list[float | None]:
+    """Return quantiles of values; None without any."""
+    from ramsis.sim._window import in_order  # which takes long to load
+
+    if not len(values):
+        return [None] * len(levels)
+    ranks = np.unique([_ranks(level, len(values)) for level in levels])
+    value_at = dict(zip(ranks.tolist(), in_order(values, ranks).tolist(), strict=True))
+    return [_between(level, len(values), value_at.__getitem__) for level in levels]
 
 
 def _between(level: float, size: int, at: Callable[[int], float]) -> float:

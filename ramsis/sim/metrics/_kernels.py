@@ -38,7 +38,6 @@ class FigureTerms(NamedTuple):
     slo_ms: FloatArray  # shape (n,) or (1,): deadline of each request after its arrival, or of all
     tolerance_ms: float  # lateness up to which an answer counts as in time
     until_ms: float  # waiting after this time does not count
-    bins_per_ms: float  # bins of the histogram of response times
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -134,7 +133,7 @@ def of_batches(record: RunArrays, until_ms: float, sizes: NDArray[np.int64]) -> 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def tally(
     record: RunArrays, terms: FigureTerms, left: NDArray[np.int32], waiting: NDArray[np.int64],
-    responses: NDArray[np.int64], answered: NDArray[np.int64], in_time: NDArray[np.int64],
+    responses: FloatArray, answered: NDArray[np.int64], in_time: NDArray[np.int64],
 ) -> tuple[float, float]:
     """Count the outcomes of the requests.
 
@@ -146,8 +145,8 @@ def tally(
         Requests that leave the queue before each arrival, by :func:`queue_left`.
     waiting : ndarray
         Counts the arrivals that find 0, 1, … requests waiting.
-    responses : ndarray, shape (R,)
-        Counts the answers by bin of their response time, the last for all beyond.
+    responses : ndarray, shape (n,)
+        Room for the response times, in the order of the requests answered.
     answered, in_time : ndarray, shape (M,)
         Count the answers, and those in time, by model.
 
@@ -161,10 +160,8 @@ def tally(
     arrival_ms, batch_of, start_ms, finish_of, model_of, _, _ = record
     until_ms = terms.until_ms
     slos = terms.slo_ms
-    tolerance_ms, bins_per_ms = terms.tolerance_ms, terms.bins_per_ms
-    last = float(responses.size - 1)  # as a float: values are clipped before they become indices
-    one_slo = slos.size == 1
-    gone, waited_ms, response_ms = 0, 0.0, 0.0
+    tolerance_ms, one_slo = terms.tolerance_ms, slos.size == 1
+    gone, count, waited_ms, response_ms = 0, 0, 0.0, 0.0
     for query in range(arrival_ms.size):
         gone += left[query]
         waiting[index(max(query - gone, 0))] += 1
@@ -176,25 +173,9 @@ def tally(
             waited_ms += min(start_ms[row], until_ms) - min(now_ms, until_ms)
             finish_ms, model = finish_of[row], index(model_of[row])
             response_ms += finish_ms - now_ms
-            responses[index(min((finish_ms - now_ms) * bins_per_ms, last))] += 1
+            responses[index(count)] = finish_ms - now_ms
+            count += 1
             answered[model] += 1
             if finish_ms <= now_ms + (slos[0] if one_slo else slos[query]) + tolerance_ms:
                 in_time[model] += 1
     return waited_ms, response_ms
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def chosen_responses(
-    record: RunArrays, bins_per_ms: float, chosen: NDArray[np.bool_], kept: FloatArray
-) -> int:
-    """Write the response times in the chosen bins into ``kept``; return their number."""
-    last, size = float(chosen.size - 1), 0
-    arrival_ms, batch_of, _, finish_of, _, _, _ = record
-    for query in range(arrival_ms.size):
-        batch = batch_of[query]
-        if batch >= 0:
-            response_ms = finish_of[index(batch)] - arrival_ms[query]
-            if chosen[index(min(response_ms * bins_per_ms, last))]:
-                kept[size] = response_ms
-                size += 1
-    return size
