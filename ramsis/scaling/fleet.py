@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -45,7 +45,6 @@ from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim import _kernels as central
 from ramsis.sim._kernels import RunTerms
 from ramsis.sim.compiled import lines_of
-from ramsis.sim.fleet import Fleet
 from ramsis.sim.schedulers import Policies
 from ramsis.sim.tables import Compiled, level_of, stack
 
@@ -62,7 +61,10 @@ _DISPATCHES = ("central-queue", "round-robin")
 
 @dataclass(frozen=True, eq=False)
 class DecisionTables:
-    """Decision tables of a fleet by number of active workers, and their service times."""
+    """Decision tables of a fleet by number of active workers, and their service times.
+
+    The service times are those that the policies are made for.
+    """
 
     dispatch: str  # ``central-queue`` or ``round-robin``
     models: tuple[str, ...]  # shape (M,)
@@ -70,22 +72,10 @@ class DecisionTables:
     levels: FloatArray  # probability levels of the quantiles, shape (Q,)
     tables: Mapping[int, Compiled]  # by number of active workers
     quantiles_ms: FloatArray  # service times, shape (M, B, Q); Q = 1 for fixed service times
-    network_ms: float = 0.0  # added to the service time of each batch
 
     @classmethod
-    def of(
-        cls, policies: Mapping[int, PolicyLevels], fleet: Fleet | None = None
-    ) -> DecisionTables:
-        """Build the tables from policies for several numbers of workers.
-
-        Parameters
-        ----------
-        policies : mapping of int to PolicySet or iterable of Policy
-            By number of active workers, >= 1, for one or several loads.
-        fleet : Fleet, optional
-            Source of the service times; its number of workers is ignored. By default the service
-            times of the policies are used.
-        """
+    def of(cls, policies: Mapping[int, PolicyLevels]) -> DecisionTables:
+        """Build the tables from policies by number of active workers, for one or several loads."""
         if not policies or min(policies) < 1:
             raise InvalidValueError("not numbers of workers with policies", where="tables",
                                     value=", ".join(map(str, policies)),
@@ -100,30 +90,6 @@ class DecisionTables:
         if any(policy.slo_classes for policy in every):
             raise InvalidValueError("fleets that scale have one SLO", where="SLO classes",
                                     allowed="one")
-        if fleet is not None:
-            return cls._on_fleet(dispatches[0], by_workers, fleet)
-        return cls._as_made(dispatches[0], by_workers, every)
-
-    @classmethod
-    def _on_fleet(
-        cls, dispatch: str, by_workers: Mapping[int, Sequence[Policy]], fleet: Fleet
-    ) -> DecisionTables:
-        """Build the tables of policies that all have the models and service times of ``fleet``."""
-        compiled = {}
-        for workers, levels in by_workers.items():
-            plan = Policies(levels).prepare(replace(fleet, workers=workers))
-            assert plan.compiled is not None
-            plan.compiled.check(len(fleet.models), fleet.max_batch)
-            compiled[workers] = plan.compiled
-        times = fleet.service_times
-        return cls(dispatch, fleet.models, fleet.table.accuracy, times.levels, compiled,
-                   np.ascontiguousarray(times.quantiles_ms), fleet.network_ms)
-
-    @classmethod
-    def _as_made(
-        cls, dispatch: str, by_workers: Mapping[int, Sequence[Policy]], every: Sequence[Policy]
-    ) -> DecisionTables:
-        """Build the tables from policies by number of workers; ``every`` lists all of them."""
         # Policies may cover different models and batch sizes: take each model's service times
         # from the policy with the largest batch.
         largest: dict[str, tuple[Policy, int]] = {}
@@ -146,9 +112,9 @@ class DecisionTables:
         for workers, levels in by_workers.items():
             placed = [(policy, [place[model.name] for model in policy.models])
                       for policy in levels]
-            compiled[workers] = Compiled(dispatch, stack(level_of(*pair) for pair in placed))
+            compiled[workers] = Compiled(dispatches[0], stack(level_of(*pair) for pair in placed))
         accuracy = np.array([policy.models[row].accuracy for policy, row in largest.values()])
-        return cls(dispatch, names, accuracy, every[0].levels, compiled, quantiles_ms)
+        return cls(dispatches[0], names, accuracy, every[0].levels, compiled, quantiles_ms)
 
     @cached_property
     def workers(self) -> tuple[int, ...]:
@@ -214,22 +180,6 @@ class ScaledRun:
         The start-up time of each is paid for.
         """
         return int(np.maximum(np.diff(self.wanted), 0).sum())
-
-    def row(self) -> dict[str, float]:
-        """Return the figures of the whole run by name."""
-        return {"worker_s": self.worker_s, "violation_rate": self.violation_rate,
-                "effective_accuracy": self.effective_accuracy, "requests": self.requests,
-                "dropped": self.dropped, "lost": self.lost, "reversals": self.reversals,
-                "changes": self.changes, "starts": self.starts}
-
-    def rows(self) -> list[dict[str, float | None]]:
-        """Return one row per interval."""
-        series = {name: getattr(self, name).tolist() for name in (
-            "time_s", "load_qps", "wanted", "active", "starting", "violations", "accuracy")}
-        return [{name: None if isinstance(value, float) and math.isnan(value) else value
-                 for name, value in zip(series, values, strict=True)}
-                for values in zip(*series.values(), strict=True)]
-
 
     def over_time(self) -> dict[str, list[float | None]]:
         """Return the series, averaged to at most 300 points.
@@ -458,7 +408,7 @@ class _Tables:
         self.arrival_ms, self.slo_ms = arrival_ms, float(fleet.slo_ms)
         window_ms = float(fleet.window_ms)
         terms = uniform(RunTerms(
-            slo_ms=self.slo_ms, network_ms=float(tables.network_ms), workers=0, level=-1,
+            slo_ms=self.slo_ms, network_ms=0.0, workers=0, level=-1,
             window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
             quantiles_ms=tables.quantiles_ms, quantile_levels=tables.levels,
             near_level=near_levels(tables.levels), uniform=draws))
