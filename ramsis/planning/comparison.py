@@ -111,36 +111,32 @@ def compare(
         if not len(values):
             raise InvalidValueError("none", where=name, allowed="one or more")
     groupings = [grouping_named(name, scenario) for name in dict.fromkeys(by)]
-    grouped: list[list[list[GroupFigures]]] = [[[] for _ in groupings] for _ in schedulers]
-    metrics: list[list[Metrics]] = [[] for _ in schedulers]
     bounds: list[float] = []
     has_earliest = any(stream.earliest_ms > 0.0 for stream in scenario.streams)
     firsts: list[Run] = []
-    too_early: list[list[int]] = [[] for _ in schedulers]
-    figures: list[list[Mapping[str, float]]] = [[] for _ in schedulers]
+    # metrics, requests answered too early, figures, and groups of each grouping, of each seed
+    outcomes: list[list[tuple[Any, ...]]] = [[] for _ in schedulers]
     for seed in seeds:
         requests = draw_requests(scenario, seed)
         bound_in_time = scenario_bound(scenario, requests) if bound else None
         if bound_in_time is not None and len(requests):
             bounds.append(bound_in_time.share)
-        for i, spec in enumerate(schedulers):
+        for spec, seen in zip(schedulers, outcomes, strict=True):
             run = spec.serve(Engine.of_scenario(scenario, seed, requests=requests,
                                                 slowdown=slowdown))
-            metrics[i].append(measure(run))
-            figures[i].append(run.figures)
-            if has_earliest:
-                too_early[i].append(int(run.too_early.sum()))
-            for kept, grouping in zip(grouped[i], groupings, strict=True):
-                kept.append(grouping.figures(run))
-            # Runs are large: of each scheduler the first is kept.
-            if len(firsts) <= i:
+            if not seen:  # runs are large: of each scheduler the first is kept
                 firsts.append(run)
+            seen.append((measure(run), int(run.too_early.sum()), run.figures,
+                         [grouping.figures(run) for grouping in groupings]))
             on_run()
-    return tuple(
-        Compared(spec.text, tuple(seeds), tuple(metrics[i]), tuple(bounds), firsts[i],
-                 tuple(too_early[i]), tuple(figures[i]),
-                 tuple(zip(groupings, map(tuple, grouped[i]), strict=True)))
-        for i, spec in enumerate(schedulers))
+    compared = []
+    for spec, first, seen in zip(schedulers, firsts, outcomes, strict=True):
+        metrics, too_early, figures, groups = zip(*seen, strict=True)
+        compared.append(Compared(
+            spec.text, tuple(seeds), metrics, tuple(bounds), first,
+            too_early if has_earliest else (), figures,
+            tuple(zip(groupings, zip(*groups, strict=True), strict=True))))
+    return tuple(compared)
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ from ramsis.sim.plan import (
 from ramsis.sim.result import SimulationResult
 from ramsis.sim.routed import RoutedByLevel
 from ramsis.sim.run import Run
-from ramsis.sim.slow_spells import NO_SPELLS, SlowSpells
+from ramsis.sim.slow_spells import SlowSpells
 from ramsis.sim.workload import ClosedLoop, Workload
 
 EngineName = Literal["auto", "compiled", "plain"]
@@ -215,7 +215,7 @@ def run_cluster(
             raise InvalidValueError(why, where="engine", value=plan.name,
                                     allowed="engine plain or auto")
         check_amount(len(requests), bytes_each=_BYTES_EACH)
-    spells = NO_SPELLS
+    spells = None
     if settings.slow_spells is not None:  # of a stream of their own, after those of all runs
         slow = np.random.default_rng(np.random.SeedSequence(seed).spawn(5)[4])
         spells = settings.slow_spells.drawn(fleets.workers, duration_ms, slow)

@@ -230,7 +230,12 @@ def read_parameters(
                         value=part,
                         allowed=", ".join(f"{other}={_word(takes[other])}" for other in near)
                         or "none")
-        values[key] = _value(takes[key], value, f"scheduler {name}: {key}", error)
+        word = _word(takes[key])
+        try:
+            values[key] = parse(_KINDS.get(word.removesuffix(" | None"), str), value)
+        except ValueError:
+            raise error("not a value of the parameter", where=f"scheduler {name}: {key}",
+                        value=value, allowed=f"a {word}") from None
     for key, parameter in takes.items():
         if parameter.default is parameter.empty and key not in values:
             raise error("parameter is missing", where=f"scheduler {name}",
@@ -264,14 +269,3 @@ def _word(parameter: inspect.Parameter) -> str:
     if kind is parameter.empty:
         kind = type(parameter.default) if parameter.default is not parameter.empty else str
     return kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-
-
-def _value(
-    parameter: inspect.Parameter, value: str, where: str, error: type[RamsisError]
-) -> Any:
-    word = _word(parameter)
-    try:
-        return parse(_KINDS.get(word.removesuffix(" | None"), str), value)
-    except ValueError:
-        raise error("not a value of the parameter", where=where, value=value,
-                    allowed=f"a {word}") from None

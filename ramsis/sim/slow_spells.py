@@ -36,14 +36,8 @@ class DrawnSpells:
 
     def factor_at(self, worker: int, now_ms: float) -> float:
         """Return the factor on the time of a batch that starts on a worker now."""
-        if len(self.first) == 1:
-            return 1.0
         edges_ms = self.edge_ms[self.first[worker] : self.first[worker + 1]]
         return self.factor if np.searchsorted(edges_ms, now_ms, side="right") % 2 else 1.0
-
-
-NO_SPELLS = DrawnSpells(np.empty(0), np.zeros(1, dtype=np.int64), 1.0)
-"""Workers are never slow."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ from ramsis.sim.engine.workers import ACTIVE, OFF, STARTING, Workers
 from ramsis.sim.engine.world import World
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import DROPPED, Run
-from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
+from ramsis.sim.slow_spells import DrawnSpells
 from ramsis.sim.workload import ClosedLoop
 
 _MOST = 200_000  # timers in a row, drops at one instant, or loads while nothing is served
@@ -71,7 +71,7 @@ class Engine:
         Seed for schedulers that draw random numbers.
     slowdown : Slowdown, optional
         How batches that run on one worker slow each other down; by default not at all.
-    spells : DrawnSpells
+    spells : DrawnSpells, optional
         When workers are slow; by default never.
 
     Attributes
@@ -97,7 +97,7 @@ class Engine:
 
     def __init__(
         self, world: World, requests: RequestState, *, seed: int = 0,
-        slowdown: Slowdown | None = None, spells: DrawnSpells = NO_SPELLS,
+        slowdown: Slowdown | None = None, spells: DrawnSpells | None = None,
     ) -> None:
         self.now_ms, self.seed = 0.0, seed
         self.world, self.site, self.times, self.requests = world, world.site, world.times, requests
@@ -121,7 +121,7 @@ class Engine:
         self._quantiles = [times.quantiles[kind] for kind in kinds]
         self._levels = [times.levels[kind] for kind in kinds]
         self._by_tokens = any(times.tokens)
-        self._plain = times.plain and spells is NO_SPELLS
+        self._plain = times.plain and spells is None
         self._members: dict[int, Sequence[int]] = {}
         self._at_machine: dict[int, tuple[int, int]] = {}
         self._loaded_once: set[int] = {m for held in world.site.start for m in held}
@@ -156,7 +156,7 @@ class Engine:
     def of_fleets(
         cls, fleets: Sequence[Fleet], requests: Requests | ClosedLoop, duration_ms: float,
         rng: np.random.Generator, load_qps: float | None, *, monitor_ms: float = WINDOW_MS,
-        seed: int = 0, spells: DrawnSpells = NO_SPELLS,
+        seed: int = 0, spells: DrawnSpells | None = None,
     ) -> Self:
         """Return the engine of one run on fleets.
 
@@ -179,7 +179,7 @@ class Engine:
             The monitor's window.
         seed : int
             For schedulers that draw numbers of their own.
-        spells : DrawnSpells
+        spells : DrawnSpells, optional
             When workers are slow; by default never.
         """
         loop = requests if isinstance(requests, ClosedLoop) else None
@@ -410,7 +410,7 @@ class Engine:
         ready_ms = self.now_ms + self.load_ms(worker, model)
         self._loaded_once.add(model)
         workers.reserve(worker, model, ready_ms)
-        self._record.load(self.now_ms, ready_ms, worker, model)
+        self._record.loads.append((self.now_ms, ready_ms, worker, model))
         self._push(ready_ms, _LOADED, worker, model)
         return ready_ms
 
@@ -554,7 +554,12 @@ class Engine:
                 if next_ms == inf and event_ms == inf and not self._waiting:
                     break
                 in_a_row += 1
-                self._ring(scheduler, in_a_row)
+                self.now_ms, _, token = heappop(timers)
+                self._event = "timer", token
+                if in_a_row > _MOST:
+                    self._refuse("the scheduler sets timers without end", in_a_row,
+                                 f"{_MOST} with nothing between")
+                scheduler.on_timer(token)
                 if self._pausing:
                     self._pausing = False
                     yield
@@ -595,14 +600,6 @@ class Engine:
                 on_arrival(request)
         return self._record.run(self.site, state, self.world.duration_ms, self.now_ms,
                                 scheduler.figures())
-
-    def _ring(self, scheduler: Scheduler[Any], in_a_row: int) -> None:
-        self.now_ms, _, token = heappop(self._timers)
-        self._event = "timer", token
-        if in_a_row > _MOST:
-            self._refuse("the scheduler sets timers without end", in_a_row,
-                         f"{_MOST} with nothing between")
-        scheduler.on_timer(token)
 
     def _happen(self, scheduler: Scheduler[Any], event: tuple[float, int, int, int, int]) -> None:
         """Dispatch an event other than the end of a batch to its handler."""
@@ -700,7 +697,7 @@ class Engine:
             tokens = self.times.tokens[kind]
             if tokens:
                 took_ms *= max(self.requests.tokens(request, tokens) for request in requests)
-        if self._spells is not NO_SPELLS:
+        if self._spells is not None:
             took_ms *= self._spells.factor_at(worker, self.now_ms)
         return took_ms
 
@@ -722,8 +719,8 @@ class Engine:
         self._members[batch] = requests
         self.workers.running[worker].append(batch)
         assert self.progress is not None
-        self._started([Running(batch, worker, model, len(requests), batch, share, None, took_ms,
-                               self.now_ms)])
+        self.progress.start([Running(batch, worker, model, len(requests), batch, share, None,
+                                     took_ms, self.now_ms)], self.now_ms)
         return batch
 
     def _add_continuous(
@@ -741,9 +738,6 @@ class Engine:
             work_ms = steps_ms[0] * (self.requests.tokens(request, tokens) if tokens else 1.0)
             new.append(Running(batch, worker, model, 1, group, None, steps_ms, work_ms,
                                self.now_ms))
-        self._started(new)
-
-    def _started(self, new: Sequence[Running]) -> None:
         assert self.progress is not None
         if new:
             self.progress.start(new, self.now_ms)

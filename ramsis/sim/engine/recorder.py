@@ -25,10 +25,10 @@ class Recorder:
         self.models: list[int] = []
         self.sizes: list[int] = []
         self.finish_ms: dict[int, float] = {}  # true ends of batches whose speed changed
-        self.loads: list[tuple[float, float, int, int]] = []
-        self.unloads: list[tuple[int, int, float]] = []
-        self.drops: list[tuple[int, float]] = []
-        self.scaling: list[tuple[int, bool, float]] = []
+        self.loads: list[tuple[float, float, int, int]] = []  # start, end, worker, model
+        self.unloads: list[tuple[int, int, float]] = []  # worker, model, time
+        self.drops: list[tuple[int, float]] = []  # request, time
+        self.scaling: list[tuple[int, bool, float]] = []  # worker, whether it starts, time
         self.answered: dict[int, float] = {}
 
     def batch(
@@ -41,10 +41,6 @@ class Recorder:
         self.models.append(model)
         self.sizes.append(size)
         return len(self.starts) - 1
-
-    def load(self, start_ms: float, end_ms: float, worker: int, model: int) -> None:
-        """Record a load, which begins now."""
-        self.loads.append((start_ms, end_ms, worker, model))
 
     def run(
         self, site: Site, state: RequestState, duration_ms: float, last_ms: float,

@@ -86,15 +86,10 @@ class World:
     def fleet(self) -> Fleet:
         """The workers as a fleet, for schedulers of equal workers that hold all models.
 
-        Raises
-        ------
-        InputFileError
-            The workers are no fleet.
+        More general scenarios are refused (InputFileError).
         """
-        return self.fleets[0] if self.fleets else self._as_fleet()
-
-    def _as_fleet(self) -> Fleet:
-        """Return the workers of a scenario as a fleet; refuse scenarios that are more general."""
+        if self.fleets:
+            return self.fleets[0]
         site, times = self.site, self.times
         everything = set(range(len(site.models)))
         conditions = {
