@@ -1,12 +1,16 @@
 """The clock of recorded times, told from the values, and times within its ticks."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from ramsis.arrays import FloatArray
+from ramsis.arrivals import MarkovModulated
+from ramsis.arrivals.reading import read_any_trace
+from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.arrivals.trace_formats.instants import clock_of
+from ramsis.bounds import Targets
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
+from ramsis.synthesis.capacity import fewest_workers
 
 
 def poisson_ms(rate_qps: float, requests: int, seed: int = 0) -> FloatArray:
@@ -83,19 +87,40 @@ def test_words_say_what_is_not_seen():
                              "second; bursts shorter than 1 s cannot be seen")
 
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+SERVICE_MS, SLO_MS, RATE_QPS = 30.0, 100.0, 80.0
+PROFILE = ProfileSet("one", (ModelProfile("one", 0.9, (BatchProfile(1, p95_ms=SERVICE_MS),)),))
 
 
-@pytest.mark.parametrize("index", [*range(4, 12), 16, 17, 19])
-def test_workers_are_within_one_of_those_for_the_exact_times(tmp_path, monkeypatch, index):
-    """Some of the traces of the script: shapes, clocks of 1 ms, 10 ms and 1 s, and readers."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    from trace_clocks import compare
+def poisson(duration_ms: float, rng: np.random.Generator) -> FloatArray:
+    return np.sort(rng.random(rng.poisson(RATE_QPS * duration_ms / 1000.0)) * duration_ms)
 
-    row = compare(index, tmp_path)
-    exact, read = row["exact"], row["read"]
-    assert isinstance(exact, int)
-    assert isinstance(read, int)
-    assert abs(exact - read) <= 1
-    if row["clock_ms"] in (0.001, 1.0):
-        assert row["certain"] is not False
+
+def moving(duration_ms: float, rng: np.random.Generator) -> FloatArray:
+    """Poisson arrivals whose load swings by half of its mean, in five minutes."""
+    seconds = np.arange(int(duration_ms / 1000.0))
+    rates_qps = RATE_QPS * (1.0 + 0.5 * np.sin(2 * np.pi * seconds / 300.0))
+    return RateTrace(1000.0 * seconds, rates_qps, duration_ms).arrivals_ms(rng)
+
+
+def bursts(duration_ms: float, rng: np.random.Generator) -> FloatArray:
+    """Bursts of 5 s at three times the load of quiet times."""
+    return MarkovModulated(RATE_QPS, 3.0, 5000.0, 0.2).sample(duration_ms, rng)
+
+
+def load_test(duration_ms: float, rng: np.random.Generator) -> FloatArray:
+    return np.arange(0.0, duration_ms, 1000.0 / RATE_QPS) + rng.random()
+
+
+@pytest.mark.parametrize("clock_ms", [1.0, 10.0, 1000.0])
+@pytest.mark.parametrize("arrivals", [poisson, moving, bursts, load_test])
+def test_workers_are_within_one_of_those_for_the_exact_times(tmp_path, arrivals, clock_ms):
+    exact = arrivals(120_000.0, np.random.default_rng(3))
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_ms,model\n" + "".join(
+        f"{time_ms:.3f},a\n" for time_ms in cut(exact, clock_ms)))
+    known, read = (fewest_workers(
+        PROFILE, trace, Targets(0.01, None, None), slo_ms=SLO_MS, scheduler="greedy:late=drop",
+        seeds=(0, 1)) for trace in (Recorded(exact), read_any_trace(path).workload))
+    assert abs(known.workers - read.workers) <= 1
+    if clock_ms == 1.0:
+        assert read.clear is not False
