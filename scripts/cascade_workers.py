@@ -17,8 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
-from acceptance.pages import markdown
-from study import ROOT, answer_of, parser_of, write_rows
+from study import ROOT, answer_of, markdown, parser_of, write_rows
 
 from ramsis import load_profile
 from ramsis.synthesis import SynthesisSettings, generate_policy

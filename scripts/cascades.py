@@ -33,8 +33,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from acceptance.pages import markdown
-from study import parser_of, write_rows
+from study import markdown, parser_of, write_rows
 
 from ramsis import load_profile
 from ramsis.bounds import cascade_bound, fluid_bound

@@ -33,7 +33,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from acceptance.pages import markdown, write_part
 from clockwork import (
     AZURE_COPIES,
     AZURE_MODELS,
@@ -44,6 +43,7 @@ from clockwork import (
     grid,
     latencies,
 )
+from study import markdown, write_part
 
 from ramsis.files import write_atomic
 from ramsis.report.figure import COLOURS

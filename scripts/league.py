@@ -33,12 +33,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acceptance.pages import with_part, write_part
 from live import peers
 from live.fleet import host_times, stolen_share
 from live.models import BATCHES, Served, prepared
 from live.peers import Endpoint, Models
-from study import say
+from study import say, with_part, write_part
 
 from ramsis.errors import RamsisError
 from ramsis.files import write_atomic
@@ -58,7 +57,6 @@ LEVELS = (0.2, 0.4, 0.6, 0.8, 0.95)
 """Shares of the capacity that have a policy where the load changes."""
 ABOVE = (1.0, 1.1, 1.2, 1.35, 1.5)
 """Loads that have a policy where one is stated, as multiples of it: for batches that are slow."""
-BEGIN, END = "<!-- league:begin -->", "<!-- league:end -->"
 WARM_UP_S, CALIBRATION_S = 1.0, 20.0
 
 
@@ -422,7 +420,7 @@ def main() -> None:
              "duration_s": options.duration_s, "repeats": options.repeats}
     plan = replace(plan, **{key: value for key, value in given.items() if value is not None})
     if options.page is not None:
-        with_part(options.page.read_text(), "", BEGIN, END)
+        with_part(options.page.read_text(), "", "league")
     for old in options.models.glob("profile-*.json"):
         old.unlink()  # times of another day
     served = prepared(options.models, SIZES, plan.samples)

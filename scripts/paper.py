@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from acceptance.pages import markdown, write_part
 from evaluation.command import csv_text
 from evaluation.overload import RULES, overload_rows
 from evaluation.savings import gains as accuracy_gains
 from evaluation.savings import savings, setting, summary
 from evaluation.specs import CENTRAL, POLICIES, WORKER, label
+from study import markdown, write_part
 
 from ramsis.files import write_atomic
 
@@ -367,21 +367,6 @@ def _differences(profile: str) -> dict[tuple[str, str], list[float]]:
     }
 
 
-def render_batching_schemes(_: Sequence[Row]) -> str:
-    """Distance of the batching of serving systems to the bound."""
-    names = ("bentoml", "symphony", "clipper", "greedy", CENTRAL)
-    settings: dict[tuple[Any, ...], dict[str, str]] = {}
-    for row in _csv(ROWS.with_name("batching.csv")):
-        key = (f"`{row['profile']}`, {row['slo_ms']:g} ms, {row['workers']:g}",
-               f"{row['load_qps']:,g}", f"{row['upper_bound']:.4f}")
-        late = f" ({100.0 * row['violation_rate']:.2g} %)" if row["violation_rate"] else ""
-        settings.setdefault(key, {})[row["scheduler"]] = (
-            f"{row['upper_bound'] - row['effective_accuracy']:.4f}{late}")
-    return markdown(["profile, SLO, workers", "load (QPS)", "bound",
-                     *(f"`{name}`" for name in names[:-1]), "central-queue policies"],
-                    [[*key, *(cell[name] for name in names)] for key, cell in settings.items()])
-
-
 def render_overload(_: Sequence[Row]) -> str:
     """Traces that pass the capacity, by both rules for late requests at price 1."""
     rows = overload_rows([row for row in _csv(ROWS.with_name("image-cpu-overload.csv"))
@@ -404,7 +389,6 @@ OTHERS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "paper-batchings": render_batchings,
     "paper-three": render_three,
     "paper-below": render_below,
-    "batching-schemes": render_batching_schemes,
     "overload": render_overload,
     "shipped-figures": render_figures,
     "gains-central": render_shipped(CENTRAL),

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acceptance.pages import markdown
-from study import parser_of
+from study import markdown, parser_of
 
 from ramsis import load_profile
 from ramsis.arrays import FloatArray, IntArray
@@ -29,24 +28,21 @@ from ramsis.files import write_atomic
 from ramsis.report.chart import Series
 from ramsis.report.figure import Panel, PanelRow, plot_panels
 from ramsis.runtime.scaling_table import stages_of
-from ramsis.scaling.comparison import Part, Study
-from ramsis.scaling.fleet import ScaledFleet, ScaledRun
-from ramsis.scaling.levels import Forecast, interval_loads
-from ramsis.scaling.policy import Candidate, TableRule, choose_policy
+from ramsis.scaling.comparison import Study
+from ramsis.scaling.fleet import ScaledRun
+from ramsis.scaling.levels import interval_loads
+from ramsis.scaling.policy import choose_policy
 from ramsis.scaling.prices import meets
-from ramsis.scaling.promise import drawn_arrivals, promise
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.rules import RULES, made
 from ramsis.scaling.synthesis import concave_gains
 
 _DESCRIPTION = """\
 Parts: settings (three traces at four start-up times: ours, the best rule by its defaults and
-tuned, a fleet that knows the loads, and the bound), alone (worker and accuracy scaling together
-and each alone), forecasts (right on the first half and wrong on the second), promises (against
-runs on loads that follow the fitted dynamics). All figures are of the half that was not fitted.
-What is in the file is kept: a trace and start-up time whose rows are there is not made again, so
-a run that was cut off goes on where it was. Without parts the figure and the table are made of
-what is there.
+tuned, a fleet that knows the loads, and the bound), and alone (worker and accuracy scaling
+together and each alone). All figures are of the half that was not fitted. What is in the file is
+kept: a trace and start-up time whose rows are there is not made again, so a run that was cut off
+goes on where it was. Without parts the figure and the table are made of what is there.
 """
 PROFILE, SLO_MS, ACCURACY, VIOLATION = "image-cpu", 350.0, 0.80, 0.001
 DAY = Path(__file__).parent.parent / "profiles" / "traces" / "day.txt"
@@ -55,12 +51,8 @@ TRACES = {"azure-code": 120.0, "phases": 480.0, "day": 500.0}
 PHASES = (15, 2, 10, 15, 5, 2)
 STARTUPS_S = (0.0, 10.0, 60.0, 300.0)
 ALONE = (("phases", 103.0), ("phases", 10.0), ("azure-code", 0.0), ("day", 60.0))
-FORECASTS = (("day", 60.0), ("azure-code", 10.0), ("phases", 103.0))
 ACCURACIES = (0.79, 0.80, 0.805)
 MOST, INTERVAL_S, SEED = 36, 15.0, 0
-PAIRS = 12
-"""Runs, each with one on the mirror image of its load, that a promise is compared with."""
-ERRORS = ("right", "30 % low", "30 % high", "2 min late")
 WAYS = ("both", "accuracy scaling", "worker scaling")
 SHOWN_FROM = 0.77
 """Effective accuracy from which the figure shows points."""
@@ -285,68 +277,10 @@ def _point(name: str, startup_s: float, way: str, of: Any, row: dict[str, Any]) 
             **{key: row[key] for key in ("worker_s", "violation_rate", "effective_accuracy")}}
 
 
-def forecasts(studies: Studies, name: str, startup_s: float) -> Iterator[dict[str, Any]]:
-    """A forecast that is right on the first half and wrong on the second."""
-    study = studies.of(name)
-    loads = interval_loads(study.arrival_ms, INTERVAL_S, study.duration_s)
-    times = INTERVAL_S * np.arange(len(loads))
-    # A load is known to within what arrivals scatter, and a twentieth.
-    noise = np.random.default_rng(SEED).normal(0.0, 0.05, len(loads))
-    told_qps: FloatArray = loads * np.exp(noise)
-    right = Forecast(np.asarray(times, dtype=float), told_qps, 0.2)
-    told = with_tables(study, forecast=right)
-    chosen = told.chosen(startup_s)
-    comparison = told.comparison(startup_s)
-    ahead = comparison.rest.forecast
-    assert ahead is not None
-    for error, forecast in zip(ERRORS, (ahead, ahead.times(0.7), ahead.times(1.3),
-                                        ahead.later(120.0)), strict=True):
-        wrong = replace(comparison, rest=replace(comparison.rest, forecast=forecast))
-        yield {"trace": name, "startup_s": startup_s, "forecast": error,
-               **_without_series(wrong.policy_row(chosen.table))}
-    yield {"trace": name, "startup_s": startup_s, "forecast": "none",
-           **_without_series(study.comparison(startup_s).policy_row(
-               study.chosen(startup_s).table))}
-
-
-def promises(studies: Studies, name: str, startup_s: float) -> Iterator[dict[str, Any]]:
-    """Promises against a mean of runs on other loads that follow the fitted dynamics."""
-    study = studies.of(name)
-    chosen = study.chosen(startup_s)
-    yield {"trace": name, "startup_s": startup_s, **kept(study, chosen, study.fleet(startup_s))}
-
-
-def kept(study: Study, chosen: Candidate, fleet: ScaledFleet) -> dict[str, Any]:
-    """What is promised, and what other runs deliver, each with the mirror image of its load."""
-    intervals = int(study.half_s / INTERVAL_S)
-    promised = promise(chosen, study.tables, study.played, fleet, intervals=intervals,
-                       seed=SEED + 1, target=study.target)
-    runs = []
-    for one in np.random.SeedSequence(SEED + 1001).spawn(PAIRS):
-        for mirrored in (False, True):
-            rng = np.random.default_rng(one)
-            arrivals, first_qps = drawn_arrivals(chosen.dynamics, intervals, rng,
-                                                 mirrored=mirrored)
-            start = chosen.table.wanted(first_qps, 0, 0)
-            part = Part(arrivals, study.half_s, start)
-            runs.append(part.played(TableRule(chosen.table), study.played, fleet,
-                                    SEED, start))
-    workers = np.array([run.worker_s for run in runs]) / study.half_s
-    delivered = float(workers.mean())
-    return {"promised": promised.workers.mean, "delivered": delivered,
-            "delivered_error": float(
-                workers.reshape(-1, 2).mean(axis=1).std(ddof=1) / PAIRS ** 0.5),
-            "off": delivered / promised.workers.mean - 1.0,
-            "violations": [promised.violation_rate.low, promised.violation_rate.high],
-            "violation_rate": float(np.mean([run.violation_rate for run in runs]))}
-
-
 PARTS: dict[str, tuple[Callable[[Studies, str, float], Iterator[dict[str, Any]]],
                        Sequence[tuple[str, float]]]] = {
     "settings": (settings, list(product(TRACES, STARTUPS_S))),
     "alone": (alone, ALONE),
-    "forecasts": (forecasts, FORECASTS),
-    "promises": (promises, list(product(TRACES, (*STARTUPS_S, 30.0, 103.0, 180.0)))[:20]),
 }
 """What makes the rows of a trace and a start-up time, and of which ones."""
 QUICK = ("phases", 10.0)

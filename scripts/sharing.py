@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acceptance.results import Results
 from numpy.typing import NDArray
-from study import parser_of
+from study import Results, parser_of
 
 from ramsis.errors import InputFileError, RamsisError
 from ramsis.files import canonical_json, write_atomic

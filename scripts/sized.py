@@ -25,9 +25,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from acceptance.pages import markdown, write_part
 from scipy.stats import norm
-from study import parser_of, write_rows
+from study import markdown, parser_of, write_part, write_rows
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.sizes import SizeDistribution

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from acceptance.pages import markdown, write_part
 from sharing import sent_rps
+from study import markdown, write_part
 
 from ramsis.files import canonical_json, write_atomic
 

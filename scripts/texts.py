@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from acceptance.pages import markdown
+from study import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = ROOT / "docs" / "results" / "coverage.csv"

@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acceptance.pages import markdown
 from live import peers
-from study import answer_of, parser_of, read_rows, write_rows
+from study import answer_of, markdown, parser_of, read_rows, write_rows
 
 MODELS = {"small": (10.0, 3.0, 0.75), "large": (20.0, 8.0, 0.93)}
 """First and further milliseconds of a batch, and the accuracy."""

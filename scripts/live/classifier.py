@@ -41,8 +41,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from acceptance.pages import markdown, write_part
 from minilm import Array, Encoder, Graph, add_layers, add_mean
+from study import markdown, write_part
 
 from live.baselines import with_fixed_threshold
 from live.fleet import Load, live_run

@@ -35,9 +35,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from acceptance.pages import markdown
 from numpy.typing import NDArray
-from study import parser_of, say, write_rows
+from study import markdown, parser_of, say, write_rows
 
 from live.fleet import Load, host_times, send, server, stolen_share
 from ramsis.arrivals import SizeDistribution

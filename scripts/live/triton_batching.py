@@ -34,9 +34,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from acceptance.pages import markdown
 from sized import CELLS
-from study import parser_of, write_rows
+from study import markdown, parser_of, write_rows
 
 from live import peers
 from ramsis.cli.main import cli

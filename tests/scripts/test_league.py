@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("sklearn")
 pytest.importorskip("skl2onnx")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from acceptance.pages import with_part
-from league import BEGIN, END, best, figure, table
+from league import best, figure, table
+from study import with_part
 
 
 def row(server: str, model: str, accuracy: float, seed: int = 0, **more: Any) -> dict[str, Any]:
@@ -43,15 +43,15 @@ def test_the_best_of_a_load_is_bold():
 
 
 def test_a_page_keeps_what_is_outside_its_marks():
-    page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    assert with_part(page, "new", BEGIN, END) == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    page = "before\n<!-- league:begin -->\nold\n<!-- league:end -->\nafter\n"
+    assert with_part(page, "new", "league") == page.replace("old", "new")
     with pytest.raises(SystemExit, match="lacks"):
-        with_part("without marks", "new", BEGIN, END)
+        with_part("without marks", "new", "league")
 
 
 def test_the_page_of_the_docs_has_the_marks():
     page = Path(__file__).resolve().parents[2] / "docs" / "serving" / "league.md"
-    assert "new row" in with_part(page.read_text(), "new row", BEGIN, END)
+    assert "new row" in with_part(page.read_text(), "new row", "league")
 
 
 def test_a_figure_is_drawn(tmp_path):

@@ -30,7 +30,7 @@ def promised(law: str, count: int, seed: int) -> Policy:
 @pytest.mark.slow
 @pytest.mark.parametrize(("law", "fewest"), [("log-normal", 18), ("bimodal", 18)])
 def test_the_interval_covers_the_truth_of_a_known_distribution(law, fewest):
-    """Of 20 here; of 100 by ``scripts/interval_coverage.py``: 98, 99, and 98 with outliers.
+    """Of 20 here; of 100 by ``scripts/promises.py coverage``: 98, 99, and 98 with outliers.
 
     The rates scatter as the influence of the samples says.
     """
