@@ -33,8 +33,8 @@ def test_tables_between_marks_are_replaced_and_the_rest_kept(tmp_path):
               "seconds": 0.512, "peak_gb": 1.23}
     (tmp_path / "promises.json").write_text(json.dumps(PROMISES))
     (tmp_path / "solvers.json").write_text(json.dumps([solver]))
-    page = "before\n" + "".join(
-        f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->\nafter\n" for name in ("promises", "solvers"))
+    page = "before\n" + "".join(f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->\nafter\n"
+                                for name in ("promises", "solvers"))
     text = results.page_with_tables(page, tmp_path)
     assert text.startswith("before\n")
     assert text.endswith("after\n")
