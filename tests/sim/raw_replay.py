@@ -1,32 +1,24 @@
-"""A policy file replayed on raw samples, twice: by questions to the runtime, and compiled.
+"""A policy file replayed on raw samples.
 
-Neither shares code with ``ramsis.sim`` or with what computes promises. Both are one event loop: a
-request arrives, a worker becomes idle, or a wait ends; then the queue's lookup is asked until it
-has nothing more to do. A batch takes one of the measured samples of the size that the answer says
-to run. :func:`through_runtime` asks as a server would. :func:`compiled` is for millions of
-requests, and reads the file by itself, as ``docs/lookup.md`` says. With the same numbers drawn
-the two give every request the same answer (tests/sim/test_raw_replay.py).
+This shares no code with ``ramsis.sim`` or with what computes promises. It is one event loop: a
+request arrives, a worker becomes idle, or a wait ends; then the queue's lookup is asked, by the
+arrays that ``ramsis.verify`` reads from the file, until it has nothing more to do. A batch takes
+one of the measured samples of the size that the answer says to run.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
-from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
-from ramsis import runtime
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.policy import Policy
 from ramsis.verify.simulator import TableArrays, ask, table_of
+from tests.sim.raw_samples import Samples
 
-__all__ = ["Chance", "Replayed", "compiled", "replayed", "through_runtime"]
-
-Samples = Mapping[str, Mapping[int, FloatArray]]
-"""Measured latencies in ms by model and batch size."""
 Document = Mapping[str, Any]
 """A policy file as JSON has it."""
 
@@ -35,33 +27,18 @@ _WAIT, _DROP = -1, -2
 
 
 class Replayed(NamedTuple):
-    """What a policy delivered.
-
-    Attributes
-    ----------
-    violation_rate, effective_accuracy : float
-    error : float
-        Standard error of the violation rate, by the means of stretches.
-    """
+    """What a policy delivered."""
 
     violation_rate: float
     effective_accuracy: float
-    error: float
+    error: float  # standard error of the violation rate, by the means of stretches
 
 
 class Chance(NamedTuple):
-    """All that a replay leaves to chance.
+    """All that a replay leaves to chance; arrays of shape (n,)."""
 
-    Attributes
-    ----------
-    arrival_ms : ndarray, shape (n,)
-        Rising.
-    luck : ndarray, shape (n,)
-        In [0, 1): which of the samples each batch takes, in the order of their starts.
-    """
-
-    arrival_ms: FloatArray
-    luck: FloatArray
+    arrival_ms: FloatArray  # rising
+    luck: FloatArray  # in [0, 1): the sample that each batch takes, in the order of their starts
 
     @classmethod
     def drawn(cls, load_qps: float, queries: int, seed: int) -> Chance:
@@ -73,69 +50,13 @@ class Chance(NamedTuple):
 def replayed(policy: Policy, samples: Samples, queries: int, seed: int) -> Replayed:
     """A policy on Poisson arrivals at its load and raw samples, after a while to settle."""
     chance = Chance.drawn(policy.load_qps, queries, seed)
-    earned = compiled(policy.to_document(), samples, chance)[queries // 50:]
+    document = policy.to_document()
+    earned = events(
+        table_of(document), _batches(document, samples), chance, document["slo_ms"],
+        document["workers"], document["dispatch"] == "central-queue")[queries // 50:]
     late = [float(part.mean()) for part in np.array_split(earned == 0.0, _STRETCHES)]
     return Replayed(float((earned == 0.0).mean()), float(earned.mean()),
                     float(np.std(late, ddof=1)) / _STRETCHES**0.5)
-
-
-def through_runtime(document: Document, samples: Samples, chance: Chance) -> FloatArray:
-    """What each request earns: the accuracy of its model, 0 where it is late; shape (n,)."""
-    selector = runtime.selector_of(dict(document), "replay")
-    arrival, luck = chance.arrival_ms.tolist(), chance.luck.tolist()
-    kept = {name: {b: drawn.tolist() for b, drawn in sizes.items()}
-            for name, sizes in samples.items()}
-    accuracy = {model["name"]: model["accuracy"] for model in document["models"]}
-    workers, slo_ms = document["workers"], document["slo_ms"]
-    central = document["dispatch"] == "central-queue"
-    queues = [deque[int]() for _ in range(1 if central else workers)]
-    idle = [workers] if central else [1] * workers
-    ends: list[tuple[float, int]] = []
-    rings, below = np.inf, np.inf  # the end of a wait, and the slack to ask with
-    earned = np.zeros(len(arrival))
-    batches = 0
-
-    def act(q: int, now: float, slack_ms: float) -> None:
-        nonlocal batches, rings, below
-        queue, rings = queues[q], np.inf
-        while queue and (idle[q] or central):
-            deadline = arrival[queue[0]] + slo_ms
-            answer = selector(len(queue), min(deadline - now, slack_ms), idle[q])
-            slack_ms = np.inf
-            if isinstance(answer, runtime.Drop):
-                queue.popleft()
-                continue
-            if isinstance(answer, runtime.Wait):
-                if answer.below_ms is not None:
-                    rings = max(deadline - answer.below_ms, now)
-                    below = float(np.nextafter(answer.below_ms, -np.inf))
-                return
-            model, batch = answer
-            measured = kept[model][answer.run_as]
-            end = now + measured[int(luck[batches] * len(measured))]
-            batches += 1
-            for _ in range(batch):
-                query = queue.popleft()
-                if end <= arrival[query] + slo_ms:
-                    earned[query] = accuracy[model]
-            idle[q] -= 1
-            heappush(ends, (end, q))
-
-    coming = 0
-    while coming < len(arrival) or ends:
-        arrives = arrival[coming] if coming < len(arrival) else np.inf
-        if rings < min(arrives, ends[0][0] if ends else np.inf):
-            act(0, rings, below)
-        elif ends and ends[0][0] <= arrives:
-            now, q = heappop(ends)
-            idle[q] += 1
-            act(q, now, np.inf)
-        else:
-            q = coming % len(queues)
-            queues[q].append(coming)
-            coming += 1
-            act(q, arrives, np.inf)
-    return earned
 
 
 class _Batches(NamedTuple):
@@ -146,13 +67,6 @@ class _Batches(NamedTuple):
     first: IntArray
     count: IntArray
     sample_ms: FloatArray
-
-
-def compiled(document: Document, samples: Samples, chance: Chance) -> FloatArray:
-    """The same as :func:`through_runtime`."""
-    return np.asarray(events(
-        table_of(document), _batches(document, samples), chance, document["slo_ms"],
-        document["workers"], document["dispatch"] == "central-queue"))
 
 
 def _batches(document: Document, samples: Samples) -> _Batches:

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError
-from ramsis.sim import BentoML, Fleet, Run, Symphony, scheduler
+from ramsis.sim import BentoML, Fleet, Run, Symphony
 from tests.sim.samples import fleet, run
 
 LATENCY_MS = [6.0 + 1.5 * n for n in range(1, 9)]
@@ -166,18 +166,8 @@ def test_batches_are_those_of_bentoml_itself(load_qps, seed, monkeypatch):
 # Both
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("bentoml", "parameter is missing"), ("symphony:model=a,objective=0", "objective"),
-    ("bentoml:model=a,objective=nan", "objective"), ("symphony:model=a,wait=3", "not a parameter"),
-])
-def test_bad_parameters_are_refused(text, words):
-    with pytest.raises(InvalidValueError, match=words):
-        scheduler(text, error=InvalidValueError)
-
-
-@pytest.mark.parametrize("kind", [BentoML, Symphony])
-def test_models_and_limits_are_those_of_the_fleet(kind):
+def test_models_and_limits_are_those_of_the_fleet():
     with pytest.raises(InvalidValueError, match="unknown model"):
-        kind("m9").prepare(one_worker())
+        BentoML("m9").prepare(one_worker())
     with pytest.raises(InvalidValueError, match=r"batch limit.*1 to 8, 0 the largest"):
-        kind("m0", 9).prepare(one_worker())
+        Symphony("m0", 9).prepare(one_worker())

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.errors import InputFileError
 from ramsis.policy import Policy
 from ramsis.sim import Fleet, Policies, Recorded
 from tests.central import samples
@@ -79,11 +78,3 @@ def test_a_slow_twin_gets_the_same(load_qps, workers):
     met = run.finish_ms[batch] <= arrivals[good] + 100.0
     assert (met.sum(), (run.batch_of == -2).sum()) == (in_time, dropped)
     assert fleet.table.accuracy[run.model[batch]][met].sum() == pytest.approx(earned)
-
-
-def test_policies_for_another_fleet_are_refused():
-    policies = Policies((samples.policy(900.0, workers=4),))
-    for change, message in (({"workers": 5}, "number of workers"), ({"slo_ms": 90.0}, "SLO")):
-        fleet = Fleet.of(tiny(), **{"workers": 4, "slo_ms": 100.0, **change})
-        with pytest.raises(InputFileError, match=message):
-            policies.prepare(fleet)

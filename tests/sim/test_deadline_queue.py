@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from ramsis.cluster.cluster import SloClass
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError
 from ramsis.policy import Policy
 from ramsis.sim import (
-    ClosedLoop,
     ConstantLoad,
     Fleet,
     FleetScheduler,
@@ -58,15 +57,6 @@ def test_compiled_and_plain_runs_agree(load_qps, scheduler):
         sorted(plain.drop_request) == sorted(compiled.drop_request)
 
 
-def test_who_is_due_first_leaves_first():
-    found = run(1500.0, "auto")
-    due = found.arrival_ms + found.slo_ms
-    left = found.served_ms
-    for query in range(0, found.requests, 7):
-        waiting = (found.arrival_ms < left[query]) & (left > left[query])
-        assert (due[waiting] >= due[query] - 1e-9).all()
-
-
 def test_classes_come_in_their_shares_and_change_no_arrivals():
     found = run(1500.0, "auto")
     share = float((found.slo_ms == 60.0).mean())
@@ -79,10 +69,3 @@ def test_classes_come_in_their_shares_and_change_no_arrivals():
 def test_a_policy_for_other_classes_is_refused():
     with pytest.raises(InputFileError, match="made for other SLO classes"):
         Policies((policy(300.0),)).prepare(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0))
-
-
-def test_a_closed_loop_has_no_classes():
-    fleet = replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
-    plan = Policies((policy(300.0),)).prepare(fleet)
-    with pytest.raises(InvalidValueError, match="closed loop has no SLO classes"):
-        run_plan(fleet, plan, ClosedLoop(3, 1.0, 1000.0), monitored=True)

@@ -8,8 +8,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from ramsis.errors import RamsisError
-from ramsis.sim import Delay, scheduler
+from ramsis.sim import Delay
 from tests.sim.samples import fleet, run
 from tests.sim.test_batching_schemes import poisson
 
@@ -67,11 +66,3 @@ def test_late_requests_are_answered_unless_they_are_dropped():
     dropped = run(own, Delay("m0", 1, late="drop").prepare(own).start, arrivals, 4.0)
     assert dropped.start_ms.tolist() == [0.0, 10.0]
     assert dropped.batch_of.tolist() == [0, 1, -2, -2]
-
-
-@pytest.mark.parametrize(("text", "words"), [
-    ("delay", "parameter is missing"), ("delay:model=m0,wait_ms=-1", "wait_ms"),
-    ("delay:model=m0,late=never", "late"), ("delay:model=m0,wait_ms=x", "wait_ms")])
-def test_delays_that_are_none(text, words):
-    with pytest.raises(RamsisError, match=words):
-        scheduler(text)

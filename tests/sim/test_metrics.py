@@ -33,7 +33,7 @@ from ramsis.sim.metrics import measure
 from ramsis.sim.time_series import timeline, write_timeline
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.generate import modelled_policy
-from tests.reference.metrics import figures, queue_at_arrivals
+from tests.reference.metrics import figures
 from tests.runs import run_plan, simulate_profile
 from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run, tiny
 
@@ -121,10 +121,6 @@ def test_figures_agree_with_plain_loops_over_the_queries(arrivals, seed, bin_ms)
         assert np.isnan(series.batch_mean[i]) == (not begun.any())
         if begun.any():
             assert series.batch_mean[i] == pytest.approx(done.size[begun].mean())
-
-
-def test_the_queue_that_an_arrival_sees_is_who_waits():
-    assert queue_at_arrivals(by_hand()).tolist() == [0, 0, 0, 1, 2]
 
 
 @pytest.mark.parametrize("late", ["drop", "serve"])

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from ramsis.sim import (
-    ClosedLoop,
     ConstantLoad,
     Estimate,
     Fixed,
@@ -128,15 +127,6 @@ def test_deterministic_arrivals_above_capacity_wait_as_the_backlog_grows():
     query = np.arange(125)
     assert (done.answered_ms - done.arrival_ms) == pytest.approx(SERVICE_MS + 2.0 * query)
     assert done.in_time.sum() == 46  # 10 + 2·45 = 100 ms
-
-
-def test_a_closed_loop_has_the_throughput_of_mean_value_analysis():
-    """One user per worker more than there are workers: all busy, N = X·R."""
-    own, plan = one_at_a_time(4)
-    done = run_plan(own, plan, ClosedLoop(9, 3.0, 20_000.0), monitored=True)
-    response = float((done.answered_ms - done.arrival_ms)[100:].mean())
-    throughput = 4.0 / SERVICE_MS
-    assert response + 3.0 == pytest.approx(9.0 / throughput, rel=0.01)
 
 
 def test_littles_law_ties_the_mean_queue_to_the_waits():

@@ -79,11 +79,13 @@ def test_schedulers_of_clusters_serve_a_fleet(name):
     assert set(run.model.tolist()) == {run.asked[0]}
 
 
-@pytest.mark.parametrize("name", ["clockwork", "planned", "clockwork-adjusted"])
+@pytest.mark.parametrize("name", [
+    "clockwork", "planned", "clockwork-adjusted", "jellyfish-plus", "greedy", "greedy:late=drop",
+    "fixed:model=large,batch=4", "model-switching:profile_s=2"])
 def test_on_a_fleet_every_batch_is_that_of_the_scenario(name):
     fleet = Fleet.of(tiny_profile(), workers=3, slo_ms=100.0, service="p95")
-    run, = simulate(cluster(), scheduler(name), LOAD, SimulationSettings(service="p95"),
-                    keep_runs=True).runs
+    run, = simulate(cluster(), scheduler(name), ConstantLoad(350.0, 3000.0), SimulationSettings(
+        service="p95", monitor=True, engine="plain"), keep_runs=True).runs
     same = scenario(
         duration_s=2, worker_types=[{"name": "cpu", "count": 3}],
         models=[{"name": model, "family": "fleet", "accuracy": accuracy, "latency": [
@@ -95,10 +97,10 @@ def test_on_a_fleet_every_batch_is_that_of_the_scenario(name):
         start=[{"worker": "cpu", "models": list(fleet.models)}])
     other = scheduler(name).serve(Engine.of_scenario(same, requests=replace(
         fleet.requests(run.arrival_ms), model=run.asked, stream=run.stream)))
-    assert len(run.size) > 20
+    assert len(run.size) > 100
     for mine, its in ((run.start_ms, other.start_ms), (run.finish_ms, other.finish_ms),
                       (run.worker, other.worker), (run.model, other.model),
-                      (run.batch_of, other.batch_of)):
+                      (run.batch_of, other.batch_of), (run.drop_ms, other.drop_ms)):
         np.testing.assert_array_equal(mine, its)
 
 

@@ -92,15 +92,6 @@ def test_each_station_does_what_it_does_alone(arrivals, seed):
         first_worker, first_model = first_worker + own.workers, first_model + len(own.models)
 
 
-def test_one_station_is_the_engine_itself():
-    arrivals = np.cumsum(np.random.default_rng(3).exponential(4.0, 500))
-    one = routed(arrivals, np.zeros(500, dtype=np.int64), [FAST])
-    bare = Engine.of_fleets((FAST,), FAST.requests(arrivals), 1e4, np.random.default_rng(0),
-                            100.0).serve(central)
-    for name in ("batch_of", "start_ms", "finish_ms", "worker", "model", "size"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(bare, name))
-
-
 def test_figures_count_all_stations():
     arrivals = np.arange(0.0, 400.0, 5.0)
     run = routed(arrivals, np.arange(len(arrivals)) % 2, [FAST, SLOW])
@@ -192,20 +183,6 @@ def test_kernels_of_stations_do_what_the_plain_engine_does(service, spec):
     same(fast, plain)
     of_new = fast.worker[fast.batch_of[fast.answered]] >= 4
     assert 0.5 < of_new.mean() < 0.95
-
-
-def test_stations_of_types_serve_alone_what_is_routed_to_them():
-    cluster, load = two_types(), ConstantLoad(700.0, 3000.0)
-    (run,) = simulate(cluster, Greedy(), load, SimulationSettings(engine="plain"),
-                      keep_runs=True).runs
-    station = run.worker[run.batch_of] >= 4
-    for kind, own in enumerate(Fleets.of(cluster).fleets):
-        mine = np.flatnonzero(station == bool(kind))
-        alone = Engine.of_fleets((own,), own.requests(run.arrival_ms[mine]), 3000.0,
-                                 np.random.default_rng(0), 700.0).serve(
-                                     Greedy().prepare(own).start)
-        np.testing.assert_array_equal(run.answered_ms[mine], alone.answered_ms)
-        assert run.answered.all()
 
 
 def test_requests_go_to_types_by_their_capacity():

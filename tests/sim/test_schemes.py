@@ -19,12 +19,10 @@ from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.policy import set_of, write_set
 from ramsis.profiles import load as load_profile
 from ramsis.sim import (
-    FLEET_SCHEDULERS,
     Clipper,
     ConstantLoad,
     Fixed,
     Fleet,
-    FleetScheduler,
     Greedy,
     Infaas,
     JellyfishPlus,
@@ -278,19 +276,6 @@ def test_shortest_queue_sends_to_the_worker_with_fewest_waiting_or_in_service():
     assert done.worker[done.batch_of].tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_in_a_small_fleet_shortest_queue_beats_round_robin():
-    """Where batches of 1 take different times; with equal ones the two are the same."""
-    shape = (8, 21)
-    models = np.random.default_rng(0).integers(0, 3, shape)
-    policy = dataclasses.replace(tiny_policy(), batching="variable")
-    policy = samples.with_table(policy, models, np.ones(shape, dtype=int), (0, 1))
-    found = [simulate_profile(tiny(), Policies((policy,), dispatch=dispatch),  # type: ignore[arg-type]
-                      ConstantLoad(300.0, 20_000.0), workers=4, slo_ms=100.0)
-             for dispatch in ("shortest-queue", "round-robin")]
-    shortest, turns = (result.estimate("response_p95_ms").mean for result in found)
-    assert shortest < turns
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -338,16 +323,6 @@ def test_the_monitor_switches_policies_with_the_load():
 # Names
 
 
-@pytest.mark.parametrize("text", ["jellyfish-plus", "model-switching", "greedy", "fixed:model=a",
-                                  "infaas:accuracy=0.5", "clipper:model=a,objective=0.5",
-                                  "jellyfish-plus:headroom=1.05"])
-def test_schemes_are_made_from_their_names(text):
-    made = scheduler(text)
-    assert isinstance(made, FleetScheduler)
-    assert text.startswith(made.name)
-    assert made.name in FLEET_SCHEDULERS
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -362,6 +337,10 @@ def test_schemes_are_made_from_their_names(text):
         ("fixed:model=a,batch=1.5", "batch.*an? int"),
         ("infaas:accuracy=80", "accuracy"),
         ("clipper:model=a,objective=0", "objective"),
+        ("symphony:model=a,objective=nan", "objective"),
+        ("delay:model=a,wait_ms=-1", "wait_ms"),
+        ("delay:model=a,late=never", "late"),
+        ("slackfit:buckets=0", "buckets"),
         ("model-switching:share=0", "share"),
         ("model-switching:seed=-1", "seed"),
     ],

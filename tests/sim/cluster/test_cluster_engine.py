@@ -195,17 +195,12 @@ REFUSALS: list[tuple[str, Callable[[Engine, int], Any]]] = [
      lambda e, r: (e.run(0, 0, [r]), e.run(0, 0, [r]))),
     ("a batch of a model that is not loaded: got 'gpu-1 \\(worker 0\\), model n'",
      lambda e, r: e.run(0, 1, [r])),
-    ("no such batch", lambda e, r: e.run(0, 0, [])),
-    ("no such batch", lambda e, r: e.run(7, 0, [r])),
-    ("no such batch", lambda e, r: e.run(0, 0, [r, r])),
     ("run of a request that is not waiting: got 1", lambda e, r: e.run(0, 0, [1])),
     ("load beyond the memory of a worker", lambda e, r: e.load(0, 2)),
     ("load of a model that is loaded already", lambda e, r: e.load(0, 0)),
     ("load on a worker that cannot", lambda e, r: (e.load(0, 1), e.load(0, 3))),
     ("unload of a model that is not loaded", lambda e, r: e.unload(0, 1)),
     ("unload of a model that runs", lambda e, r: (e.run(0, 0, [r]), e.unload(0, 0))),
-    ("drop of a request that is not waiting", lambda e, r: (e.drop(r), e.drop(r))),
-    ("timer for a time in the past or without end", lambda e, r: e.wake_at(-1.0)),
     ("processing of a request that is not waiting", lambda e, r: e.process(r, 0)),
     ("stop of a worker that is not idle", lambda e, r: (e.load(0, 1), e.scale_down(0))),
     ("not a running continuous batch", lambda e, r: e.join(0, [r])),
@@ -227,15 +222,6 @@ def test_what_cannot_be_done_stops_the_run_naming_the_event(message, act):
             streams=[times(5, 900)]), script)
     assert str(stopped.value).startswith("at 5 ms, arrival of request 0: ")
     assert "\n" not in str(stopped.value)
-
-
-def test_timers_without_end_are_stopped():
-    def script(engine: Engine, name: str, *args: Any) -> None:
-        if name in ("on_arrival", "on_timer"):
-            engine.wake_at(engine.now_ms + 1.0)
-
-    with pytest.raises(SchedulerError, match="sets timers without end"):
-        played(scenario(streams=[times(0)]), script)
 
 
 def test_loads_without_end_that_serve_nobody_are_stopped(monkeypatch):
