@@ -51,7 +51,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import FloatArray
 from ramsis.errors import check_known, whole
 from ramsis.files import fingerprint
-from ramsis.profiles.values import ProfileError, count, number, text
+from ramsis.profiles.values import ProfileError, check_models, count, number, text
 from ramsis.reprs import dataclass
 
 BINS = 20
@@ -86,11 +86,6 @@ class ModelConfidence:
         Share of the requests in each bin, lowest confidence first; sum 1.
     accuracy : tuple of float, length Q
         Accuracy of the model in each bin.
-
-    Raises
-    ------
-    ProfileError
-        When a value breaks the above.
     """
 
     name: str
@@ -107,7 +102,7 @@ class ModelConfidence:
                 raise ProfileError("thresholds do not rise", f"thresholds[{i + 1}]", high,
                                    f"above {low:g}")
         for name in ("share", "accuracy"):
-            _put_fractions(self, name, self.bins, 0.0)
+            _put_fractions(self, name, self.bins)
         if abs(sum(self.share) - 1) > _ROUNDING:
             raise ProfileError("shares do not add up to 1", "share", sum(self.share))
 
@@ -132,11 +127,6 @@ class Pair:
     gain_error : tuple of float, length Q
         Standard error of the gain in accuracy over all requests by second opinions on the lowest
         1, 2, … bins, from all samples, given the accuracies of both models.
-
-    Raises
-    ------
-    ProfileError
-        When a value breaks the above.
     """
 
     first: str
@@ -152,9 +142,9 @@ class Pair:
             raise ProfileError("a model gives no second opinion on itself", "second", self.second,
                                "another model")
         bins = len(self.accuracy) if isinstance(self.accuracy, Sequence) else 0
-        _put_fractions(self, "accuracy", bins, 0.0)
+        _put_fractions(self, "accuracy", bins)
         _put_fractions(self, "expected_increment", bins, -1.0)
-        _put_fractions(self, "gain_error", bins, 0.0)
+        _put_fractions(self, "gain_error", bins)
 
 
 @dataclass(frozen=True)
@@ -173,11 +163,6 @@ class Confidences:
         Number of independent items, if some samples are copies.
     source : str, optional
         Description of the samples and the confidences.
-
-    Raises
-    ------
-    ProfileError
-        When a value breaks the above.
     """
 
     chosen_samples: int
@@ -197,20 +182,13 @@ class Confidences:
             text(self.source, "source")
         put(self, "models", tuple(self.models))
         put(self, "pairs", tuple(self.pairs))
-        if not self.models:
-            raise ProfileError("no models", "models", [], "one or more models")
-        bins: dict[str, int] = {}
-        for i, model in enumerate(self.models):
-            if model.name in bins:
-                raise ProfileError("duplicate model", f"models[{i}].name", model.name,
-                                   "each name once")
-            bins[model.name] = model.bins
+        bins = {name: self.models[i].bins for name, i in check_models(self.models).items()}
         seen: set[tuple[str, str]] = set()
         for i, pair in enumerate(self.pairs):
-            for name in ("first", "second"):
-                if getattr(pair, name) not in bins:
-                    raise ProfileError("model without confidences", f"pairs[{i}].{name}",
-                                       getattr(pair, name), ", ".join(bins))
+            for field, name in (("first", pair.first), ("second", pair.second)):
+                if name not in bins:
+                    raise ProfileError("model without confidences", f"pairs[{i}].{field}", name,
+                                       ", ".join(bins))
             if len(pair.accuracy) != bins[pair.first]:
                 raise ProfileError(f"not a number for each bin of {pair.first}",
                                    f"pairs[{i}].accuracy", len(pair.accuracy),
@@ -279,13 +257,7 @@ class Confidences:
                    items if items < size else None, source)
 
     def model(self, name: str) -> ModelConfidence:
-        """Return the confidence of a model.
-
-        Raises
-        ------
-        InvalidValueError
-            The model has no confidences.
-        """
+        """Return the confidence of a model; refuse one that has none."""
         by_name = {model.name: model for model in self.models}
         check_known("no confidences of this model", name, by_name, "model")
         return by_name[name]
@@ -293,10 +265,8 @@ class Confidences:
     def pair(self, first: str, second: str) -> Pair:
         """Return the pair of two models.
 
-        Raises
-        ------
-        InvalidValueError
-            There is no such pair: the second is not expected to correct the first.
+        Where the second is not expected to correct the first there is none, and the call is
+        refused.
         """
         by_names = {f"{pair.first}, {pair.second}": pair for pair in self.pairs}
         check_known("no such pair", f"{first}, {second}", by_names, "pair")
@@ -322,10 +292,7 @@ class Confidences:
         by a factor that makes their sum the difference of both accuracies (between 0.5 and 2; 1 if
         the second model is not the better one).
 
-        Parameters
-        ----------
-        accuracy : mapping of str to float
-            Accuracies by model; other models are unchanged.
+        Models without an entry in ``accuracy`` are unchanged.
         """
         factors = {}
         for model in self.models:
@@ -365,13 +332,7 @@ class Confidences:
         return _OTHER_DATA + _STANDARD_ERRORS * float(np.sqrt(variance / items))
 
     def check_accuracies(self, accuracies: Mapping[str, float]) -> None:
-        """Refuse accuracies of a profile that contradict the samples.
-
-        Raises
-        ------
-        ProfileError
-            An accuracy is further from that on the samples than :meth:`tolerance` allows.
-        """
+        """Refuse an accuracy further from that on the samples than :meth:`tolerance` allows."""
         for model in self.models:
             stated, accuracy = self.accuracy(model.name), accuracies[model.name]
             tolerance = self.tolerance(model.name, accuracy)
@@ -444,7 +405,7 @@ def _put_numbers(
     object.__setattr__(item, name, numbers)
 
 
-def _put_fractions(item: object, name: str, bins: int, low: float) -> None:
+def _put_fractions(item: object, name: str, bins: int, low: float = 0.0) -> None:
     _put_numbers(item, name, low, 1.0, range(max(bins, 2), bins + 1),
                  f"{bins if bins > 1 else '2 or more'} numbers, one for each bin")
 
@@ -512,10 +473,8 @@ def _estimated(
     share = _rounded(np.diff(sums, prepend=0.0))
     model = ModelConfidence(first, tuple(thresholds.tolist()), share, accuracy[first])
 
-    curve = _Curve.of(confidence[chooses])
-    in_bin = bin_of[chooses]
-    expected = {name: curve.means(right[chooses], in_bin, size)
-                for name, right in correct.items()}
+    expected = _expected({name: right[chooses] for name, right in correct.items()},
+                         confidence[chooses], bin_of[chooses], size)
     pairs = []
     for second in correct:
         increment = expected[second] - expected[first]
@@ -574,57 +533,52 @@ def _thresholds(chosen: FloatArray, stated: FloatArray, bins: int) -> FloatArray
     return cast(FloatArray, thresholds)
 
 
-@dataclass(frozen=True)
-class _Curve:
-    """Logistic regression of correctness over the rank of a confidence."""
+def _expected(
+    correct: Mapping[str, NDArray[np.bool_]], confidence: FloatArray, bin_of: NDArray[np.int64],
+    bins: int,
+) -> dict[str, FloatArray]:
+    """Return the mean over each bin of every model's curve of correctness over the rank."""
+    size = len(confidence)
+    ordered = np.sort(confidence)
+    rank = (np.searchsorted(ordered, confidence, side="left")  # ties have their mean rank
+            + np.searchsorted(ordered, confidence, side="right")) / (2 * size)
+    cells = min(size, _CELLS)
+    cell = np.minimum((rank * cells).astype(np.int64), cells - 1)
+    middle = (np.arange(cells) + 0.5) / cells
+    features = np.column_stack([np.ones(cells), middle, np.log(middle + 1 / size)])
+    trials = np.bincount(cell, minlength=cells).astype(float)
+    means = {}
+    for name, right in correct.items():
+        fitted = _fitted(features, trials, np.bincount(cell, right, cells).astype(float))
+        means[name] = (np.bincount(bin_of, fitted[cell], bins)
+                       / np.bincount(bin_of, minlength=bins))
+    return means
 
-    cell: NDArray[np.int64]  # cell of each sample, by its rank
-    trials: FloatArray  # number of samples in each cell, shape (C,)
-    features: FloatArray  # 1, rank and logarithm of the rank of each cell, shape (C, 3)
 
-    @classmethod
-    def of(cls, confidence: FloatArray) -> _Curve:
-        """Create the cells from the ranks of confidences; ties have their mean rank."""
-        size = len(confidence)
-        ordered = np.sort(confidence)
-        rank = (np.searchsorted(ordered, confidence, side="left")
-                + np.searchsorted(ordered, confidence, side="right")) / (2 * size)
-        cells = min(size, _CELLS)
-        cell = np.minimum((rank * cells).astype(np.int64), cells - 1)
-        middle = (np.arange(cells) + 0.5) / cells
-        features = np.column_stack([np.ones(cells), middle, np.log(middle + 1 / size)])
-        return cls(cell, np.bincount(cell, minlength=cells).astype(float), features)
+def _fitted(features: FloatArray, trials: FloatArray, right: FloatArray) -> FloatArray:
+    """Return the probability in each cell: Newton's method on the penalised likelihood.
 
-    def means(
-        self, right: NDArray[np.bool_], bin_of: NDArray[np.int64], bins: int
-    ) -> FloatArray:
-        """Return the mean of the fitted probability over the samples of each bin."""
-        fitted = self._fit(np.bincount(self.cell, right, len(self.trials)).astype(float))
-        sums = np.bincount(bin_of, fitted[self.cell], bins)
-        means: FloatArray = sums / np.bincount(bin_of, minlength=bins)
-        return means
-
-    def _fit(self, right: FloatArray) -> FloatArray:
-        """Return the probability in each cell: Newton's method on the penalised likelihood."""
-        weights = np.zeros(self.features.shape[1])
-        share = (right.sum() + 0.5) / (self.trials.sum() + 1)
-        weights[0] = np.log(share / (1 - share))
-        loss, steps = self._loss(weights, right), 0
-        # Newton steps, halved while they raise the loss.
-        while steps < 100:
-            p = 1 / (1 + np.exp(-self.features @ weights))
-            gradient = self.features.T @ (self.trials * p - right) + _RIDGE * weights
-            curvature = (self.features.T * (self.trials * p * (1 - p))) @ self.features
-            step = np.linalg.solve(curvature + _RIDGE * np.eye(len(weights)), gradient)
-            while (new := self._loss(weights - step, right)) > loss and np.abs(step).max() > 1e-9:
-                step = step / 2
-            if loss - new < 1e-10 * abs(loss):
-                break
-            weights, loss, steps = weights - step, new, steps + 1
-        fitted: FloatArray = 1 / (1 + np.exp(-self.features @ weights))
-        return fitted
-
-    def _loss(self, weights: FloatArray, right: FloatArray) -> float:
-        logit = self.features @ weights
-        return float((self.trials * np.logaddexp(0, logit) - right * logit).sum()
+    ``features``, shape (C, 3), are 1, the rank and its logarithm; ``trials`` and ``right`` the
+    numbers of samples and of right answers, shape (C,).
+    """
+    def loss_of(weights: FloatArray) -> float:
+        logit = features @ weights
+        return float((trials * np.logaddexp(0, logit) - right * logit).sum()
                      + _RIDGE / 2 * weights @ weights)
+
+    weights = np.zeros(features.shape[1])
+    share = (right.sum() + 0.5) / (trials.sum() + 1)
+    weights[0] = np.log(share / (1 - share))
+    loss, steps = loss_of(weights), 0
+    # Newton steps, halved while they raise the loss.
+    while steps < 100:
+        p = 1 / (1 + np.exp(-features @ weights))
+        gradient = features.T @ (trials * p - right) + _RIDGE * weights
+        curvature = (features.T * (trials * p * (1 - p))) @ features
+        step = np.linalg.solve(curvature + _RIDGE * np.eye(len(weights)), gradient)
+        while (new := loss_of(weights - step)) > loss and np.abs(step).max() > 1e-9:
+            step = step / 2
+        if loss - new < 1e-10 * abs(loss):
+            break
+        weights, loss, steps = weights - step, new, steps + 1
+    return np.asarray(1 / (1 + np.exp(-features @ weights)))

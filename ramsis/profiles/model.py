@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,13 +16,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.errors import InvalidValueError, check_positive
+from ramsis.errors import InvalidValueError, check_positive, whole
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.confidences import Confidences, Samples
 from ramsis.profiles.sized import SizedTimes
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
-from ramsis.profiles.values import DELAY_MS, MAX_BATCH, ProfileError, number, positive, text
+from ramsis.profiles.values import (
+    DELAY_MS,
+    MAX_BATCH,
+    ProfileError,
+    check_models,
+    number,
+    positive,
+    text,
+)
 from ramsis.reprs import dataclass, figure_of
 from ramsis.tables import Column, html_table
 
@@ -52,11 +60,6 @@ class ModelProfile:
     sized : SizedTimes, optional
         Times by count and size, if requests have a size; ``batches`` are then for the largest
         size.
-
-    Raises
-    ------
-    ProfileError
-        When a value breaks the above.
     """
 
     name: str
@@ -91,16 +94,15 @@ class ModelProfile:
     def statistic_by_batch(
         self, statistic: str
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a statistic of each batch in ms, as measured and as smoothed, shapes (P,).
-
-        Raises
-        ------
-        InvalidValueError
-            A batch does not have it; the message names model and batch.
-        """
-        values = np.array(_statistics_ms(self, statistic))
-        intervals = [item.interval_ms(statistic) for item in self.batches]
-        low, high = (np.array(ends) for ends in zip(*intervals, strict=True))
+        """Return a statistic of each batch in ms, as measured and as smoothed, shapes (P,)."""
+        rows = []
+        for item in self.batches:
+            try:
+                rows.append((item.statistic_ms(statistic), *item.interval_ms(statistic)))
+            except ProfileError as error:
+                raise InvalidValueError(
+                    error.at(f"model {self.name}, batch {item.batch}, {error.field}")) from error
+        values, low, high = np.array(rows).T
         return values, smoothed(values, low, high)
 
 
@@ -133,11 +135,6 @@ class ProfileSet:
         Free-form notes (JSON values) on what was measured where, and how.
     confidences : Confidences, optional
         Confidences of the models and gains by second opinions, for cascades.
-
-    Raises
-    ------
-    ProfileError
-        When a value breaks the above.
     """
 
     name: str
@@ -149,14 +146,7 @@ class ProfileSet:
     def __post_init__(self) -> None:
         text(self.name, "name")
         object.__setattr__(self, "models", tuple(self.models))
-        if not self.models:
-            raise ProfileError("no models", "models", [], "one or more models")
-        seen: set[str] = set()
-        for i, model in enumerate(self.models):
-            if model.name in seen:
-                raise ProfileError("duplicate model", f"models[{i}].name", model.name,
-                                   "each name once")
-            seen.add(model.name)
+        seen = check_models(self.models)
         for i, item in enumerate(self.confidences.models if self.confidences else ()):
             if item.name not in seen:
                 raise ProfileError("no such model in the set", f"confidences.models[{i}].name",
@@ -170,12 +160,8 @@ class ProfileSet:
     def subset(self, names: Iterable[str]) -> ProfileSet:
         """Return the set with only the named models, in the order of the names.
 
-        Confidences are restricted to these models and their pairs.
-
-        Raises
-        ------
-        InvalidValueError
-            When a name is not in the set, is given twice, or none is given.
+        Confidences are restricted to these models and their pairs. A name that is not in the set
+        or is given twice, or no name at all, is an InvalidValueError.
         """
         by_name = {model.name: model for model in self.models}
         chosen = []
@@ -190,13 +176,7 @@ class ProfileSet:
         return replace(self, models=tuple(chosen), confidences=confidences)
 
     def slower(self, slowness: float) -> ProfileSet:
-        """Return the set with every latency multiplied by ``slowness``.
-
-        Raises
-        ------
-        InvalidValueError
-            The slowness is not a finite number above 0.
-        """
+        """Return the set with every latency multiplied by ``slowness`` > 0."""
         check_positive(slowness=slowness)
         if slowness == 1.0:
             return self
@@ -206,17 +186,9 @@ class ProfileSet:
             for model in self.models)))
 
     def with_overhead(self, overhead_ms: float) -> ProfileSet:
-        """Return the set with an overhead added to every latency.
+        """Return the set with an overhead of 0 to 1e12 ms added to every latency.
 
-        Parameters
-        ----------
-        overhead_ms : float
-            Time of dispatching a batch and of returning its answers, >= 0.
-
-        Raises
-        ------
-        InvalidValueError
-            The overhead is negative, or longer than 1e12 ms.
+        The overhead is the time of dispatching a batch and of returning its answers.
         """
         DELAY_MS.check("not an overhead", overhead_ms=overhead_ms)
         if not overhead_ms:
@@ -232,18 +204,9 @@ class ProfileSet:
     ) -> ProfileSet:
         """Return the set with confidences estimated from answered samples.
 
-        They are calibrated to the accuracies of the set (:meth:`Confidences.calibrated`).
-
-        Parameters
-        ----------
-        samples, groups, seed, source
-            As for :meth:`Confidences.of`.
-
-        Raises
-        ------
-        ProfileError
-            As for :meth:`Confidences.of`; also for a model that the set does not have, or whose
-            accuracy on the samples contradicts that of the set.
+        The arguments are those of :meth:`Confidences.of`. Confidences are calibrated to the
+        accuracies of the set (:meth:`Confidences.calibrated`). A model that the set does not have,
+        or whose accuracy on the samples contradicts that of the set, is a ProfileError.
         """
         accuracies = {model.name: model.accuracy for model in self.models}
         for name in samples:
@@ -296,26 +259,11 @@ class ProfileSet:
     def latency_table(self, statistic: Statistic = "p95", max_batch: int = 32) -> LatencyTable:
         """Return the latency of every model at batch sizes 1 … ``max_batch``.
 
-        See :mod:`ramsis.profiles.table` for the rules of padding and interpolation.
-
-        Parameters
-        ----------
-        statistic : str
-            ``"p95"``, ``"p99"``, ``"p90"``, ``"p50"`` or ``"mean"``.
-        max_batch : int
-            Largest batch size, >= 1.
-
-        Raises
-        ------
-        InvalidValueError
-            When ``statistic`` or ``max_batch`` is out of range, or a profile lacks the
-            statistic; the message names the model and the batch.
+        See :mod:`ramsis.profiles.table` for the rules of padding and interpolation. ``statistic``
+        is ``"p95"``, ``"p99"``, ``"p90"``, ``"p50"`` or ``"mean"``. A model that lacks it at some
+        batch size is an InvalidValueError, which names both.
         """
-        if isinstance(max_batch, bool) or not (
-                isinstance(max_batch, int) and 1 <= max_batch <= MAX_BATCH):
-            raise InvalidValueError("largest batch size out of range", where="max_batch",
-                                    value=max_batch,
-                                    allowed=f"a whole number from 1 to {MAX_BATCH}")
+        whole(1, MAX_BATCH).check("largest batch size out of range", max_batch=max_batch)
         return self.once(("latency table", statistic, max_batch),
                          lambda: self._latency_table(statistic, max_batch))
 
@@ -339,25 +287,19 @@ class ProfileSet:
         return pickle.dumps(tuple(getattr(self, item.name) for item in fields(self)))
 
     def _latency_table(self, statistic: str, max_batch: int) -> LatencyTable:
-        rows = [self._row(model, statistic, max_batch) for model in self.models]
+        rows = []
+        for model in self.models:
+            sizes = np.array([item.batch for item in model.batches])
+            values, steady = model.statistic_by_batch(statistic)
+            latency_ms, origin, run_as = fill_row(sizes, steady, max_batch)
+            changed = np.append(steady != values, False)
+            at = np.searchsorted(sizes, np.arange(1, max_batch + 1))
+            origin[(origin == Origin.MEASURED) & changed[at]] = Origin.SMOOTHED
+            rows.append((latency_ms, origin, run_as))
         latency_ms, origin, run_as = (np.array(column) for column in zip(*rows, strict=True))
-        return LatencyTable(
-            models=tuple(model.name for model in self.models),
-            accuracy=np.array([model.accuracy for model in self.models]),
-            latency_ms=latency_ms, origin=origin, statistic=statistic, run_as=run_as,
-        )
-
-    def _row(
-        self, model: ModelProfile, statistic: str, max_batch: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
-        """Return a model's row of the latency table, with noise smoothed."""
-        sizes = np.array([item.batch for item in model.batches])
-        values, steady = model.statistic_by_batch(statistic)
-        latency_ms, origin, run_as = fill_row(sizes, steady, max_batch)
-        changed = np.append(steady != values, False)
-        at = np.searchsorted(sizes, np.arange(1, max_batch + 1))
-        origin[(origin == Origin.MEASURED) & changed[at]] = Origin.SMOOTHED
-        return latency_ms, origin, run_as
+        return LatencyTable(tuple(model.name for model in self.models),
+                            np.array([model.accuracy for model in self.models]),
+                            latency_ms, origin, statistic, run_as)
 
     def _summary(self) -> str:
         sizes = [item.batch for model in self.models for item in model.batches]
@@ -399,15 +341,3 @@ class ProfileSet:
 def _present(item: ModelProfile | BatchProfile) -> dict[str, Any]:
     values = {field.name: getattr(item, field.name) for field in fields(item)}
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _statistics_ms(model: ModelProfile, statistic: str) -> Sequence[float]:
-    values = []
-    for item in model.batches:
-        try:
-            values.append(item.statistic_ms(statistic))
-        except ProfileError as error:
-            raise InvalidValueError(
-                error.at(f"model {model.name}, batch {item.batch}, {error.field}")
-            ) from error
-    return values

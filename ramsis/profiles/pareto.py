@@ -30,14 +30,14 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.errors import InvalidValueError, whole
+from ramsis.errors import InvalidValueError, Rule, whole
 from ramsis.profiles.batch import BatchProfile, Statistic
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.table import LatencyTable
 
 _ROUNDING = 1e-9
 """A step that ends this close below the next model's accuracy is that model."""
-_LEAST_STEP = 1e-5
+_STEP = Rule("a fraction of accuracy in [1e-05, 1]", lambda step: 1e-5 <= step <= 1)
 
 
 def prune(table: LatencyTable) -> LatencyTable:
@@ -46,20 +46,13 @@ def prune(table: LatencyTable) -> LatencyTable:
     Of equal batch-1 latencies the more accurate model is first, so that row 0 is
     :attr:`LatencyTable.fastest`.
     """
-    return table.select([table.models[i] for i in _front(table, table.latency_ms)])
+    return table.select(_front(table, table.latency_ms))
 
 
 def pareto_front(table: LatencyTable, batch: int = 1) -> tuple[str, ...]:
-    """Return the models on the Pareto front at a batch size, fastest first.
-
-    Raises
-    ------
-    InvalidValueError
-        When ``batch`` is not in 1 … ``table.max_batch``.
-    """
+    """Return the models on the Pareto front at a batch size of the table, fastest first."""
     whole(1, table.max_batch).check("batch size out of range", batch=batch)
-    front = _front(table, table.latency_ms[:, batch - 1 : batch])
-    return tuple(table.models[i] for i in front)
+    return _front(table, table.latency_ms[:, batch - 1 : batch])
 
 
 def dominators(
@@ -91,10 +84,11 @@ def dominators(
     return dominator
 
 
-def _front(table: LatencyTable, latency_ms: NDArray[np.float64]) -> list[int]:
+def _front(table: LatencyTable, latency_ms: NDArray[np.float64]) -> tuple[str, ...]:
+    """Return the undominated models by these latencies, fastest first."""
     undominated = np.flatnonzero(dominators(table.accuracy, latency_ms) < 0)
     order = np.lexsort((-table.accuracy[undominated], latency_ms[undominated, 0]))
-    return [int(i) for i in undominated[order]]
+    return tuple(table.models[i] for i in undominated[order])
 
 
 def interpolate_front(
@@ -105,6 +99,10 @@ def interpolate_front(
 ) -> ProfileSet:
     """Return the Pareto front of a profile at batch 1, with interpolated models in between.
 
+    The fastest model is first. Measured models keep their names (and memory and load time);
+    interpolated ones are called ``LOWER+k``, k = 1, 2, … steps above the model LOWER. An argument
+    out of range, or a statistic that the profile lacks, is an InvalidValueError.
+
     Parameters
     ----------
     profile : ProfileSet
@@ -113,19 +111,7 @@ def interpolate_front(
     statistic : str
         Latency statistic; the only one of the result.
     max_batch : int
-        Largest batch size of the result, >= 1; unmeasured sizes are filled by the rules of
-        :mod:`ramsis.profiles.table`.
-
-    Returns
-    -------
-    ProfileSet
-        Fastest first. Measured models keep their names (and memory and load time); interpolated
-        ones are called ``LOWER+k``, k = 1, 2, … steps above the model LOWER.
-
-    Raises
-    ------
-    InvalidValueError
-        When an argument is out of range or the profile lacks the statistic.
+        Largest batch size of the result; unmeasured sizes are filled as in a latency table.
 
     Examples
     --------
@@ -136,11 +122,9 @@ def interpolate_front(
     ...  for m in interpolate_front(two, step=0.01, max_batch=1).models]
     [('small', 0.7, 10.0), ('small+1', 0.71, 30.0), ('large', 0.72, 50.0)]
     """
-    if isinstance(step, bool) or not _LEAST_STEP <= step <= 1:
-        raise InvalidValueError("step out of range", where="step", value=step,
-                                allowed=f"a fraction of accuracy in [{_LEAST_STEP:g}, 1]")
-    whole = profile.latency_table(statistic, max_batch)
-    table = whole.select(pareto_front(whole))
+    _STEP.check("step out of range", step=step)
+    every = profile.latency_table(statistic, max_batch)
+    table = every.select(pareto_front(every))
     names, accuracy = zip(*_points(table, step), strict=True)
     filled = between_models(table, accuracy, names)
     measured = {model.name: model for model in profile.models}
@@ -156,19 +140,9 @@ def between_models(
 ) -> LatencyTable:
     """Interpolate latencies at accuracies between the models of a table.
 
-    Parameters
-    ----------
-    table : LatencyTable
-        Models of different accuracies, such as a Pareto front.
-    accuracy : array_like, shape (P,)
-        Fractions within the range of the table's accuracies; a model's accuracy gives the model.
-    names : tuple of str, length P, optional
-        ``front-0``, ``front-1``, … by default.
-
-    Raises
-    ------
-    InvalidValueError
-        When an accuracy is outside those of the table, or two of its models share one.
+    The models must differ in accuracy, as on a Pareto front, and ``accuracy``, shape (P,), must be
+    within their range; otherwise there is an InvalidValueError. ``names`` are by default
+    ``front-0``, ``front-1``, ….
     """
     order = np.argsort(table.accuracy)
     accuracies, latency_ms = table.accuracy[order], table.latency_ms[order]

@@ -27,15 +27,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ramsis.arrays import FloatArray
+from ramsis.errors import check_known
 from ramsis.profiles.batch import STATISTICS
-from ramsis.profiles.table import theil_sen_slope
+from ramsis.profiles.table import unpadded
 from ramsis.profiles.values import (
     LEAST_MS,
     MOST_MS,
@@ -78,11 +79,6 @@ class SizedTimes:
     mean_ms, p50_ms, p90_ms, p95_ms, p99_ms : tuple of tuples, shape (C, S), optional
         A statistic of each batch; at least one of them. None for unmeasured cells, which are not
         allowed in the row of single requests.
-
-    Raises
-    ------
-    ProfileError
-        When a value breaks the above.
     """
 
     unit: str
@@ -116,10 +112,10 @@ class SizedTimes:
 
     def _grid(self, name: str) -> Grid:
         """Check the times of a statistic, and return them as tuples."""
-        rows = _sequence(getattr(self, name), name, len(self.counts), "a row for each count")
+        rows = _sequence(getattr(self, name), name, "a row for each count", len(self.counts))
         grid = []
         for i, row in enumerate(rows):
-            values = _sequence(row, f"{name}[{i}]", len(self.sizes), "a time for each size")
+            values = _sequence(row, f"{name}[{i}]", "a time for each size", len(self.sizes))
             # Grids have 1e5 cells: only what is not plainly right is looked at with its name.
             grid.append(tuple(
                 value
@@ -135,23 +131,8 @@ class SizedTimes:
         cls, latency_ms: ArrayLike, counts: Sequence[int], sizes: Sequence[int], *,
         law: Law = "padded", unit: str = "tokens", statistic: str = "p95",
     ) -> SizedTimes:
-        """Create the times from an array of one statistic, with NaN for unmeasured cells.
-
-        Parameters
-        ----------
-        latency_ms : array_like, shape (C, S)
-        counts, sizes, law, unit
-            As for the class.
-        statistic : str
-            Name of the statistic.
-
-        Raises
-        ------
-        ProfileError
-            As for the class.
-        """
-        if statistic not in STATISTICS:
-            raise ProfileError("unknown statistic", "statistic", statistic, ", ".join(STATISTICS))
+        """Create the times from an array of one statistic, with NaN for unmeasured cells."""
+        check_known("unknown statistic", statistic, STATISTICS, "statistic")
         grid = tuple(tuple(None if math.isnan(value) else value for value in row)
                      for row in np.asarray(latency_ms, dtype=float).tolist())
         values = cast(dict[str, Any], {f"{statistic}_ms": grid})
@@ -168,34 +149,20 @@ class SizedTimes:
         return f"sizes from 1 to {self.sizes[-1]} ({self.unit})"
 
     def measured_ms(self, statistic: str) -> FloatArray:
-        """Return a statistic as measured, shape (C, S), with NaN for unmeasured cells.
-
-        Raises
-        ------
-        ProfileError
-            The times lack the statistic.
-        """
+        """Return a statistic as measured, shape (C, S), with NaN for unmeasured cells."""
         if statistic not in self.statistics:
             raise ProfileError("no such latency statistic of sizes", "statistic", statistic,
                                ", ".join(self.statistics))
         return np.array(getattr(self, f"{statistic}_ms"), dtype=float)
 
     def latency_ms(self, statistic: str, max_batch: int) -> FloatArray:
-        """Return the time of batches of 1 … ``max_batch`` at the measured sizes.
+        """Return the times of batches of 1 … ``max_batch`` at the measured sizes.
 
-        Returns
-        -------
-        ndarray, shape (max_batch, S)
-            The times are non-decreasing in count and size.
-
-        Raises
-        ------
-        ProfileError
-            The times lack the statistic.
+        The shape is (max_batch, S); times are non-decreasing in count and size.
         """
         measured = self.measured_ms(statistic)
         counts = np.array(self.counts)
-        columns = [_filled(counts[present], column[present], max_batch)
+        columns = [unpadded(counts[present], column[present], max_batch)
                    for column, present in zip(measured.T, np.isfinite(measured.T), strict=True)]
         return not_falling(np.array(columns).T)
 
@@ -207,17 +174,7 @@ class SizedTimes:
     def table(self, statistic: str, max_batch: int, max_size: int) -> SizedTable:
         """Return the table of times of batches of 1 … ``max_batch`` by longest or total size.
 
-        Parameters
-        ----------
-        statistic : str
-        max_batch : int
-        max_size : int
-            Largest size of a request, at most the largest of the times.
-
-        Raises
-        ------
-        ProfileError
-            The times lack the statistic.
+        ``max_size`` is the largest size of a request, at most the largest of the times.
         """
         times = self.latency_ms(statistic, max_batch)
         if self.law == "padded":
@@ -247,12 +204,10 @@ class SizedTimes:
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON document of the times; absent statistics are left out."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("counts", "sizes"):
-            values[name] = list(values[name])
-        for name in _GRIDS:
-            values[name] = values[name] and [list(row) for row in values[name]]
-        return {name: value for name, value in values.items() if value is not None}
+        grids = {name: [list(row) for row in grid] for name in _GRIDS
+                 if (grid := getattr(self, name)) is not None}
+        return {"unit": self.unit, "law": self.law, "counts": list(self.counts),
+                "sizes": list(self.sizes), **grids}
 
 
 class SizedTable(NamedTuple):
@@ -290,18 +245,6 @@ def size(value: object, name: str) -> int:
     return result
 
 
-def _filled(counts: Any, values_ms: FloatArray, max_batch: int) -> FloatArray:
-    """Interpolate times of some counts to 1 … ``max_batch``, by the rules of this module."""
-    wanted = np.arange(1, max_batch + 1)
-    result = np.interp(wanted, counts, values_ms)
-    beyond = wanted > counts[-1]
-    if beyond.any():
-        slope = (values_ms[0] if len(counts) == 1 else
-                 max(0.0, theil_sen_slope(counts, values_ms)))
-        result[beyond] = values_ms[-1] + (wanted[beyond] - counts[-1]) * slope
-    return result
-
-
 def _time(value: object, name: str) -> float:
     result = latency(value, name)
     if result > MOST_MS:
@@ -309,7 +252,9 @@ def _time(value: object, name: str) -> float:
     return result
 
 
-def _sequence(value: object, name: str, length: int | None, allowed: str) -> Sequence[Any]:
+def _sequence(
+    value: object, name: str, allowed: str, length: int | None = None
+) -> Sequence[Any]:
     if isinstance(value, str) or not isinstance(value, Sequence) or (
             length is not None and len(value) != length):
         raise ProfileError("not a list of values", name, value, allowed)
@@ -322,7 +267,7 @@ def _rising(
     """Check a list of at least ``least`` increasing whole numbers, and return it as a tuple."""
     allowed = f"{least} or more whole numbers that rise"
     numbers = tuple(check(item, f"{name}[{i}]")
-                    for i, item in enumerate(_sequence(value, name, None, allowed)))
+                    for i, item in enumerate(_sequence(value, name, allowed)))
     if len(numbers) < least:
         raise ProfileError("too few values", name, list(numbers), allowed)
     for i, (low, high) in enumerate(itertools.pairwise(numbers)):

@@ -65,6 +65,9 @@ class Origin(IntEnum):
 class LatencyTable:
     """Latency of each model at batch sizes 1 … B, and its accuracy.
 
+    The arrays are private read-only copies. An InvalidValueError names the model and the batch
+    of a wrong value.
+
     Parameters
     ----------
     models : tuple of str, length M
@@ -80,15 +83,6 @@ class LatencyTable:
         Statistic of the latencies, such as ``"p95"``.
     run_as : ndarray of int, shape (M, B), optional
         The batch size to run for a batch of b, at least b; by default b.
-
-    Raises
-    ------
-    InvalidValueError
-        When a shape or a value breaks the above; the message names the model and the batch.
-
-    Notes
-    -----
-    The arrays are private read-only copies.
     """
 
     models: tuple[str, ...]
@@ -103,11 +97,10 @@ class LatencyTable:
         if not np.size(self.run_as):
             shape = np.shape(self.latency_ms)
             put(self, "run_as", np.broadcast_to(1 + np.arange(shape[-1] if shape else 0), shape))
-        put(self, "run_as", _frozen(self.run_as, np.int64, "run_as"))
         put(self, "models", tuple(self.models))
-        put(self, "accuracy", _frozen(self.accuracy, np.float64, "accuracy"))
-        put(self, "latency_ms", _frozen(self.latency_ms, np.float64, "latency_ms"))
-        put(self, "origin", _frozen(self.origin, np.int8, "origin"))
+        for name, dtype in (("run_as", np.int64), ("accuracy", np.float64),
+                            ("latency_ms", np.float64), ("origin", np.int8)):
+            put(self, name, _frozen(getattr(self, name), dtype, name))
         _check_shapes(self)
         _check_entries(self)
 
@@ -144,13 +137,7 @@ class LatencyTable:
         return int(order[0])
 
     def select(self, models: Sequence[str]) -> LatencyTable:
-        """Return a table of the named models, in the order of the names.
-
-        Raises
-        ------
-        InvalidValueError
-            When a name is not in the table, or none is given.
-        """
+        """Return a table of the named models, one or more, in the order of the names."""
         for name in models:
             check_known("unknown model", name, self.models, "models")
         rows = [self.models.index(name) for name in models]
@@ -273,6 +260,20 @@ def _pooled(
     return last + 1, float(mean[last])
 
 
+def unpadded(
+    batches: NDArray[np.int64], values_ms: NDArray[np.float64], max_batch: int
+) -> NDArray[np.float64]:
+    """Return v(m, 1 … B), the times of a row without padding, for arguments of `fill_row`."""
+    sizes = np.arange(1, max_batch + 1)
+    filled = np.interp(sizes, batches, values_ms)
+    beyond = sizes > batches[-1]
+    if beyond.any():
+        slope = (values_ms[0] if len(batches) == 1 else
+                 max(0.0, theil_sen_slope(batches, values_ms)))
+        filled[beyond] = values_ms[-1] + (sizes[beyond] - batches[-1]) * slope
+    return filled
+
+
 def fill_row(
     batches: NDArray[np.int64], values_ms: NDArray[np.float64], max_batch: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
@@ -284,15 +285,9 @@ def fill_row(
     B), non-decreasing; the :class:`Origin` of each; and the batch sizes to run.
     """
     sizes = np.arange(1, max_batch + 1)
-    filled = np.interp(sizes, batches, values_ms)
-    last = int(batches[-1])
-    beyond = sizes > last
-    if beyond.any():
-        slope = (values_ms[0] if len(batches) == 1 else
-                 max(0.0, theil_sen_slope(batches, values_ms)))
-        filled[beyond] = values_ms[-1] + (sizes[beyond] - last) * slope
+    filled = unpadded(batches, values_ms, max_batch)
     origin = np.where(np.isin(sizes, batches), Origin.MEASURED, Origin.INTERPOLATED)
-    origin[beyond] = Origin.EXTRAPOLATED
+    origin[sizes > batches[-1]] = Origin.EXTRAPOLATED
     least_above = np.minimum.accumulate(values_ms[::-1])[::-1]
     padded = np.append(least_above, np.inf)[np.searchsorted(batches, sizes)]
     lower = padded < filled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from numbers import Real
@@ -32,19 +32,19 @@ class ProfileError(InvalidValueError):
     def __init__(
         self, what: str, field: str, value: object = _ABSENT, allowed: str | None = None
     ) -> None:
-        self.what, self.field, self.value, self.allowed = what, field, value, allowed
+        self._what, self.field = what, field
+        self._details: dict[str, Any] = {"allowed": allowed}
+        if value is not _ABSENT:
+            self._details["value"] = value
         super().__init__(self.at(field))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the error with its place."""
-        value = {} if self.value is _ABSENT else {"value": self.value}
-        return partial(type(self), self.what, self.field, allowed=self.allowed, **value), ()
+        return partial(type(self), self._what, self.field, **self._details), ()
 
     def at(self, where: str) -> str:
         """Return the message with another place."""
-        if self.value is _ABSENT:
-            return describe(self.what, where=where, allowed=self.allowed)
-        return describe(self.what, where=where, value=self.value, allowed=self.allowed)
+        return describe(self._what, where=where, **self._details)
 
 
 @contextmanager
@@ -96,6 +96,18 @@ def count(value: object, name: str) -> int:
     if not rule.holds(value):
         raise ProfileError("not a positive whole number", name, value, rule.allowed)
     return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def check_models(models: Sequence[Any]) -> dict[str, int]:
+    """Refuse no models, and two of one name; return the place of each name."""
+    if not models:
+        raise ProfileError("no models", "models", [], "one or more models")
+    places: dict[str, int] = {}
+    for i, model in enumerate(models):
+        if places.setdefault(model.name, i) != i:
+            raise ProfileError("duplicate model", f"models[{i}].name", model.name,
+                               "each name once")
+    return places
 
 
 def text(value: object, name: str) -> str:
