@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import threading
-import time
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
@@ -31,6 +28,7 @@ from ramsis.runtime.policy_set import Level, Station
 from ramsis.runtime.station_queues import StationQueues
 from ramsis.sim import ConstantLoad, Fleet, Policies, RateTrace, Run
 from ramsis.sim.experiment import SimulationSettings, simulate
+from tests.clock import Clock
 from tests.runs import run_plan
 from tests.sim.samples import tiny, tiny_policy, with_table
 from tests.slow import slow_after
@@ -506,54 +504,45 @@ def test_abandoned_queues_are_empty():
     assert (dispatcher.queued, dispatcher.wake_ms) == (0, inf)
 
 
+def front(clock: Clock, started: list[Start[str]], dropped: list[str]) -> AsyncFront[str]:
+    return AsyncFront(one(settings=DispatchSettings(timer_ms=1.0)), started.append,
+                      lambda ticket: dropped.append(ticket.request), clock_s=clock.time)
+
+
 def test_an_event_loop_drives_it():
-    async def serve() -> tuple[list[str], list[str], float]:
-        started: list[str] = []
-        dropped: list[str] = []
-        over = asyncio.Event()
-
-        def start(batch: Start[str]) -> None:
-            started.extend(batch.requests)
-            asyncio.get_running_loop().call_later(0.005, ended, batch.worker)
-
-        def ended(worker: int) -> None:
-            front.finished(worker)
-            over.set()
-
-        front: AsyncFront[str] = AsyncFront(
-            one(settings=DispatchSettings(timer_ms=1.0)), start,
-            lambda ticket: dropped.append(ticket.request))
-        begun = time.monotonic()
-        front.arrive(["a"], 100.0)
-        front.arrive(["late"], -5.0)
-        await asyncio.wait_for(over.wait(), 5.0)
-        front.close()
-        return started, dropped, time.monotonic() - begun
-
-    started, dropped, took_s = asyncio.run(serve())
-    assert (started, dropped) == (["a"], ["late"])
-    assert 0.05 <= took_s < 3.0  # the wait at large slack, and the batch
+    started, dropped, clock = list[Start[str]](), list[str](), Clock()
+    driven = front(clock, started, dropped)
+    clock.do(lambda: driven.arrive(["a"], 100.0))
+    clock.do(lambda: driven.arrive(["late"], -5.0))
+    assert dropped == ["late"]
+    clock.advance(0.045)
+    assert not started  # it is held while its slack is large
+    clock.advance(0.01)
+    assert [start.requests for start in started] == [["a"]]
+    assert started[0].slack_ms == pytest.approx(50.0, abs=1.1)
+    clock.do(lambda: driven.finished(0))
+    clock.do(lambda: driven.arrive(["b"], 100.0))
+    driven.close()
+    clock.advance(1.0)
+    assert len(started) == 1
+    clock.close()
 
 
 def test_what_an_event_loop_reads_in_one_turn_is_decided_on_together():
-    async def serve() -> list[tuple[int, tuple[str, ...], int]]:
-        started: list[tuple[int, tuple[str, ...], int]] = []
-        front: AsyncFront[str] = AsyncFront(
-            one(settings=DispatchSettings(timer_ms=1.0)),
-            lambda start: started.append((start.worker, tuple(start.requests), start.queued)),
-            print)
-        front.arrive(["a"], 45.0)  # alone it would start at once
-        front.arrive(["b"], 45.0)
-        await asyncio.sleep(0)
-        front.arrive(["c"], 45.0)
-        front.finished(0)
-        front.arrive(["d"], 45.0)
-        assert len(started) == 1
-        await asyncio.sleep(0)
-        front.close()
-        return started
+    started, clock = list[Start[str]](), Clock()
+    driven = front(clock, started, [])
 
-    assert asyncio.run(serve()) == [(0, ("a", "b"), 2), (0, ("c", "d"), 2)]
+    def turn(request: str, other: str, *ends: int) -> None:
+        driven.arrive([request], 45.0)  # alone it would start at once
+        for worker in ends:
+            driven.finished(worker)
+        driven.arrive([other], 45.0)
+
+    clock.do(lambda: turn("a", "b"))
+    clock.do(lambda: turn("c", "d", 0))
+    clock.close()
+    assert [(start.worker, start.requests, start.queued) for start in started] == [
+        (0, ["a", "b"], 2), (0, ["c", "d"], 2)]
 
 
 def test_noted_events_are_acted_on_as_one_when_it_is_asked():
@@ -630,23 +619,12 @@ def test_where_batches_are_slower_every_slack_is_divided():
 
 def test_threads_drive_it():
     batches: SimpleQueue[Start[str]] = SimpleQueue()
-    answered: list[str] = []
-
-    def worker() -> None:
-        for _ in range(2):
-            start = batches.get(timeout=5.0)
-            answered.extend(start.requests)
-            front.finished(start.worker)
-
     dropped: list[Ticket[str]] = []
-    with ThreadFront(one(), batches.put, dropped.append) as front:
-        thread = threading.Thread(target=worker)
-        thread.start()
-        front.arrive(["a"], 100.0)
-        time.sleep(0.12)
-        front.arrive(["b", "c"], 100.0)
-        thread.join(5.0)
-    assert answered == ["a", "b", "c"]
+    with ThreadFront(one(), batches.put, dropped.append) as driven:
+        driven.arrive(["a"], 60_000.0)
+        start = batches.get(timeout=60.0)  # after its hold, in the thread of the timer
+        driven.arrive(["b", "c"], 60_000.0)
+        driven.finished(start.worker)
+        again = batches.get(timeout=60.0)
+    assert (start.requests, again.requests) == (["a"], ["b", "c"])
     assert not dropped
-
-

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,13 @@ def script(tmp_path: Path, body: str) -> list[str]:
                     "from pathlib import Path\n"
                     "out, loads = Path(sys.argv[-1]), sys.argv[-3]\n" + body)
     return [sys.executable, "-I", "-S", str(path)]
+
+
+def wait_for(holds: Callable[[], object]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -225,8 +233,7 @@ with open({str(log)!r}, "a") as stream:
 """)
     with Replanner(served, [], on_error=errors.append, program=program) as replanner:
         replanner.plan_load(2000.0)
-        while not log.exists() or "start" not in log.read_text():
-            time.sleep(0.005)
+        wait_for(lambda: log.exists() and "start" in log.read_text())
         for load in (2100.0, 2200.0, 2300.0):
             replanner.plan_load(load)
         assert not replanner.wait(0.0)
@@ -258,8 +265,7 @@ def test_closing_stops_the_process_and_leaves_the_set(tmp_path, served, errors):
                                "time.sleep(60)")
     replanner = Replanner(served, [], on_error=errors.append, program=program)
     replanner.plan_load(2000.0)
-    while not (started.exists() and started.read_text()):
-        time.sleep(0.005)
+    wait_for(lambda: started.exists() and started.read_text())
     replanner.close()
     replanner.close()
     with pytest.raises(ProcessLookupError):
@@ -290,9 +296,12 @@ def test_bad_arguments_are_refused(tmp_path, served):
 @pytest.mark.parametrize("parent", slow_after(
     1, ["sys.exit(0)", "time.sleep(600)", "sys.exit(3)"]))
 def test_a_grandchild_that_holds_the_pipe_does_not_outlast_the_time_allowed(
-    tmp_path, served, errors, parent
+    tmp_path, served, errors, monkeypatch, parent
 ):
-    """Whether the generator itself goes on or has ended, what it started is stopped with it."""
+    """Whether the generator itself goes on or has ended, what it started is stopped with it.
+
+    The time allowed is over once the grandchild runs.
+    """
     started = tmp_path / "started"
     program = script(tmp_path, f"""
 import subprocess
@@ -300,16 +309,21 @@ sleeper = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time
 Path({str(started)!r}).write_text(str(sleeper.pid))
 {parent}
 """)
-    with Replanner(served, [], on_error=errors.append, program=program,
-                   timeout_s=1.5) as replanner:
+
+    class OverWhenStarted(subprocess.Popen):  # type: ignore[type-arg]
+        def communicate(self, input: None = None, timeout: float | None = None) -> Any:
+            if timeout is None:
+                return super().communicate()
+            wait_for(lambda: started.exists() and started.read_text())
+            raise subprocess.TimeoutExpired(self.args, timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", OverWhenStarted)
+    with Replanner(served, [], on_error=errors.append, program=program) as replanner:
         replanner.plan_load(2000.0)
         assert replanner.wait(PATIENCE_S)
         assert "took too long and was stopped" in str(errors[0])
         assert replanner.at(400.0).level_qps == 400.0
-    until = time.monotonic() + PATIENCE_S
-    while _alive(int(started.read_text())) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not _alive(int(started.read_text()))
+    wait_for(lambda: not _alive(int(started.read_text())))
 
 
 def _alive(process: int) -> bool:

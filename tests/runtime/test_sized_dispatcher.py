@@ -198,11 +198,13 @@ def test_hopeless_requests_among_thousands_leave_in_one_pass():
     tables = TABLES._replace(edges=(16,), mean_size=(9.0,), work_us=(5000,), reward=((10**6,),),
                              values=(((0,) * 4,),), aging=(((0,) * 4,),))
     queue = SizedQueue[int](SizedRule(tables))
+    begun_s = time.process_time()
     for request in range(30_000):
         queue.add(request, 16 if request % 2 else 4, 0.0)  # which take 20 and 10 ms
-    began_s = time.process_time()
+    added_s = time.process_time()
     batch = queue.decide(85.0)
-    assert time.process_time() - began_s < 1.0  # 0.05 s; one by one they take 5 s
+    # As long as to add them; one by one they take a hundred times as long.
+    assert time.process_time() - added_s < 20.0 * (added_s - begun_s)
     assert batch.dropped == list(range(1, 30_000, 2))
     assert batch.members == [0]
     assert queue.decide(85.0).members == [2]

@@ -67,7 +67,7 @@ class Request:
         return False
 
     def parameters(self) -> str:
-        return ""
+        return json.dumps({"deadline_ms": 60_000})
 
     def timeout(self) -> int:
         return 0

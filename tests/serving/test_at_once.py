@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import re
@@ -10,9 +9,11 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
+from tests.clock import Clock
 from tests.serving.servers import Running, make, running
 
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
@@ -131,20 +132,6 @@ def test_a_refusal_does_not_close_the_connection_of_a_request_behind_it(server):
         assert [status for status, _, _ in answers(connection, 3)] == [400, 400, 200]
 
 
-def test_what_waits_for_a_client_that_left_is_given_up(server):
-    dropped = server.metric("ramsis_queries_total")
-    with connected(server) as connection:
-        connection.sendall(request(queries(20, parameters={"deadline_ms": 90.0})))
-    with connected(server) as connection:  # the slots are free again, and others are answered
-        connection.sendall(request(queries(1)))
-        assert answers(connection, 1)[0][0] == 200
-    until = time.monotonic() + 5.0
-    while server.metric("ramsis_queries_total") < dropped + 21:
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    assert server.metric("ramsis_queued") == 0
-
-
 @pytest.mark.parametrize("sent", [
     request(queries(1)), request(*with_bytes(True)), request(b"{"),
     request(queries(1), "Content-Encoding: gzip\r\n"),
@@ -170,28 +157,20 @@ def test_a_head_that_has_come_before_is_answered_alike(server, sent):
         assert answers(connection, 1)[0][0] == 405
 
 
-def test_connections_without_requests_are_closed(monkeypatch):
+def test_connections_without_requests_are_closed():
     from ramsis.serving import connections
 
-    class Idle:
-        closed = False
-
-        def timeout_keep_alive_handler(self) -> None:
-            self.closed = True
-
-    async def watched() -> list[bool]:
-        group = connections.Connections(connections.ConnectionLimits())
-        idle, busy, back = (Idle() for _ in range(3))
-        for one in (idle, busy, back):
-            one.loop = asyncio.get_running_loop()  # type: ignore[attr-defined]
-            group.settle(one, owes=False, idle=True)  # type: ignore[arg-type]
-        group.settle(busy, owes=False, idle=False)  # type: ignore[arg-type]
-        watch = asyncio.create_task(group.watch())
-        await asyncio.sleep(0.9)
-        group.settle(back, owes=False, idle=True)  # type: ignore[arg-type]
-        await asyncio.sleep(0.5)
-        watch.cancel()
-        return [one.closed for one in (idle, busy, back)]
-
-    monkeypatch.setattr(connections, "_IDLE_S", 1.0)
-    assert asyncio.run(watched()) == [True, False, False]
+    clock, group = Clock(), connections.Connections(connections.ConnectionLimits())
+    idle, busy, back = (Mock(loop=clock) for _ in range(3))
+    for one in (idle, busy, back):
+        group.settle(one, owes=False, idle=True)
+    group.settle(busy, owes=False, idle=False)
+    watch = clock.create_task(group.watch())
+    clock.advance(connections._IDLE_S - 1.0)
+    group.settle(back, owes=False, idle=True)
+    clock.advance(2.0)
+    watch.cancel()
+    clock.settle()
+    clock.close()
+    assert [one.timeout_keep_alive_handler.called for one in (idle, busy, back)] == [
+        True, False, False]

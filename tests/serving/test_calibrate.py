@@ -40,7 +40,7 @@ def test_a_profile_is_measured_through_the_server(tmp_path):
 @pytest.mark.slow
 def test_policies_that_wait_for_company_do_not_hold_the_calibration(tmp_path):
     """A central queue holds one request for as long as its deadline allows, here for a minute."""
-    folder = make(tmp_path, loads=(300.0,), dispatch="central-queue")
+    folder = make(tmp_path, loads=(300.0,), slo_ms=100.0, dispatch="central-queue")
     table = json.loads(next(folder.glob("policies/*qps*.json")).read_text())["table"]
     waits = [row for row in table["rows"] if row[-1] == -1]
     assert waits, "the policy does not wait, and this test says nothing"

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.servers import Running, make, running
+from tests.serving.servers import Running, make, running, until
 
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
@@ -30,20 +30,21 @@ from ramsis.serving.tensors import TensorSpec  # noqa: E402
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("faults"), workers=2, slo_ms=500.0)
+    return make(tmp_path_factory.mktemp("faults"), workers=2)
 
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with running(folder, "--batch-timeout-s", "0.5", "--slots", "64") as found:
+    with running(folder, "--batch-timeout-s", "2", "--slots", "64") as found:
         yield found
 
 
 class Clients:
-    """Threads that send queries one after the other, and count the answers' statuses."""
+    """Threads that send requests one after the other, and count the answers' statuses."""
 
-    def __init__(self, server: Running, threads: int) -> None:
+    def __init__(self, server: Running, threads: int, queries: int = 1) -> None:
         self.server, self.statuses = server, Counter[int]()
+        self._data = [[1, 2, 3]] * queries
         self._stop, self._lock = threading.Event(), threading.Lock()
         self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
 
@@ -60,7 +61,7 @@ class Clients:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            status, _ = self.server.infer([[1, 2, 3]])
+            status, _ = self.server.infer(self._data)
             with self._lock:
                 self.statuses[status] += 1
 
@@ -76,11 +77,9 @@ def test_a_batch_that_kills_its_worker_is_an_error_and_the_worker_comes_back(ser
 
 
 def test_a_batch_that_hangs_is_an_error_within_the_limit(server):
-    begun = time.monotonic()
-    status, found = server.infer([[777, 0, 0]])
+    status, found = server.infer([[777, 0, 0]])  # for which it would sleep a minute
     assert status == 500
-    assert "a batch took longer than 0.5 s" in found["error"]
-    assert time.monotonic() - begun < 20
+    assert "a batch took longer than 2 s" in found["error"]
     assert server.infer([[1, 2, 3]])[0] == 200  # by the other worker, or this one anew
 
 
@@ -92,11 +91,10 @@ def test_a_model_without_memory_is_an_error_and_its_worker_stays(server):
 
 
 def test_more_queries_than_there_is_room_for_are_refused_at_once(server):
-    """A flood: what is not answered is refused, and afterwards all is as before."""
-    with Clients(server, 24) as clients:
-        time.sleep(1.5)
-    assert set(clients.statuses) <= {200, 503}
-    assert clients.statuses[200] > 0
+    """A flood of 192 queries: what is not answered is refused, and then all is as before."""
+    with Clients(server, 24, queries=8) as clients:
+        until(lambda: clients.statuses[503] and clients.statuses[200])
+    assert set(clients.statuses) == {200, 503}
     assert server.infer([[1, 2, 3]])[0] == 200
     assert server.metric("ramsis_queued") == 0
 
@@ -106,13 +104,6 @@ def test_a_slow_client_holds_nobody_up(server):
         slow.sendall(b"POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\n"
                      b"Content-Length: 500\r\n\r\n{\"inputs\"")
         assert server.infer([[1, 2, 3]])[0] == 200
-
-
-def test_bytes_that_are_no_http_are_refused(server):
-    with socket.create_connection((server.host, server.port)) as client:
-        client.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
-        assert b"400" in client.recv(1000)
-    assert server.infer([[1, 2, 3]])[0] == 200
 
 
 @pytest.mark.slow
@@ -137,7 +128,7 @@ def test_stopping_answers_what_is_under_way(server):
                for _ in range(6)]
     for thread in threads:
         thread.start()
-    time.sleep(0.02)
+    server.wait_for_batch()
     server.process.send_signal(signal.SIGTERM)
     for thread in threads:
         thread.join(30)

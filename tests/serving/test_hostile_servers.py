@@ -94,7 +94,7 @@ def serving():
 
 def load(run: Run, url: str, *options: object) -> Any:
     return run("load", url, "--model", "sums", "--slo-ms", 1000, "--load", 20, "--duration-s", 0.2,
-               "--arrivals", "fixed-rate", "--timeout-s", 0.7, *options)
+               "--arrivals", "fixed-rate", "--timeout-s", 20, *options)
 
 
 def endless(part: bytes, first: bytes = b"") -> Callable[[Send], object]:
@@ -184,10 +184,8 @@ def test_answers_of_any_kind_are_failures_in_one_line(run, serving, name, monkey
     answer, said = ANSWERS[name]
     if "endless" in name:
         monkeypatch.setattr(connections, "_LARGEST", 1 << 20)
-    begun = time.monotonic()
     soon = ("--timeout-s", 0.2) if "no answer within" in said else ()
     ran = load(run, serving(answer), "--json", *soon)
-    assert time.monotonic() - begun < 10
     assert ran.code == 3, ran.err
     assert len(ran.err.strip().splitlines()) == 1, ran.err
     assert "requests failed, the first: " in ran.err
@@ -202,12 +200,12 @@ def test_answers_that_nobody_asked_for_are_not_taken_for_others(run, serving):
 
     def late(send: Send) -> None:
         send(whole(ANSWER))
-        time.sleep(0.01)  # the next request comes after 0.05 s
+        time.sleep(0.01)  # the next request comes after half a second
         send(second)
-        time.sleep(0.5)
+        time.sleep(0.7)
 
     for answer in (whole(ANSWER) + second, late):
-        ran = load(run, serving(answer), "--json")
+        ran = load(run, serving(answer), "--json", "--load", 2, "--duration-s", 1)
         assert ran.code == 0, ran.err
         found = row(ran.out)
         assert (found["failed"], found["model_share"]) == (0, {"sums": 1.0})
@@ -230,7 +228,7 @@ def shaped(*shape: object, **more: object) -> bytes:
 
 
 @pytest.mark.parametrize(("metadata", "said"), [
-    (b"", "no answer of the server"), (silent, "no answer within 0.7 s"),
+    (b"", "no answer of the server"), (silent, "no answer within 0.2 s"),
     (whole(b"\xff"), "no answer of the server"), (whole([]), "not the metadata"),
     (whole("text"), "not the metadata"), (whole(None), "not the metadata"),
     (whole({**METADATA, "inputs": []}), "without inputs"),
@@ -245,7 +243,8 @@ def shaped(*shape: object, **more: object) -> bytes:
     (b"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n", "302, to /login"),
 ])
 def test_metadata_of_any_kind_is_read_or_refused(run, serving, metadata, said):
-    refused(load(run, serving(metadata=metadata)), 3, said)
+    soon = ("--timeout-s", 0.2) if "no answer within" in said else ()
+    refused(load(run, serving(metadata=metadata), *soon), 3, said)
 
 
 @pytest.mark.parametrize("about", [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.serving.servers import Running, make, running
+from tests.serving.servers import Running, make, running, until
 
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
@@ -24,14 +25,14 @@ INFER = b"POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("limits"), workers=1, slo_ms=500.0)
+    return make(tmp_path_factory.mktemp("limits"), workers=1)
 
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with running(folder, "--slots", "64", "--max-connections", "20", "--header-timeout-s", "0.5",
-                 "--request-timeout-s", "1", "--max-header-kb", "8", "--max-body-mb", "1",
-                 "--max-json-mb", "0.5", "--max-pending-mb", "2") as found:
+    with running(folder, "--slots", "64", "--max-connections", "20", "--header-timeout-s", "1",
+                 "--request-timeout-s", "2", "--batch-timeout-s", "2", "--max-header-kb", "8",
+                 "--max-body-mb", "1", "--max-json-mb", "0.5", "--max-pending-mb", "2") as found:
         yield found
 
 
@@ -56,16 +57,12 @@ def whole(document: Any, *headers: str) -> bytes:
     return INFER + lines + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
+HANGING = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [777.0, 0, 0]}]}
+
+
 def queries(count: int, **parameters: Any) -> dict[str, Any]:
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [count, 3],
                         "data": [1.0] * (3 * count)}], "parameters": parameters}
-
-
-def metric_is(server: Running, name: str, wanted: float) -> bool:
-    ends = time.monotonic() + 5.0
-    while server.metric(name) != wanted and time.monotonic() < ends:
-        time.sleep(0.02)
-    return server.metric(name) == wanted
 
 
 @pytest.mark.parametrize("parameters", [
@@ -80,17 +77,22 @@ def test_a_time_without_end_is_refused(server, parameters):
 def test_a_request_that_takes_all_room_makes_way_for_others(server):
     """Its deadline is past, and it waits for a late answer."""
     with opened(server, whole(queries(64, deadline_ms=0.001, late_ms=600_000))) as greedy:
-        time.sleep(0.1)
+        until(lambda: server.metric("ramsis_queued") == 64)
         assert {server.infer([[1, 2, 3]])[0] for _ in range(3)} == {200}
         assert b" 503 " in greedy.recv(1000)
-    assert metric_is(server, "ramsis_queued", 0)
+    until(lambda: server.metric("ramsis_queued") == 0)
 
 
 def test_what_waits_for_a_client_that_has_left_is_given_up(server):
     """None of it runs."""
-    with opened(server, whole(queries(60, deadline_ms=600_000))):
-        time.sleep(0.05)
-    assert metric_is(server, "ramsis_queued", 0)
+    def dropped() -> float:
+        return server.metric("ramsis_queries_total", outcome="dropped")
+
+    before = dropped()
+    with opened(server, whole(HANGING)), opened(server, whole(queries(60, deadline_ms=600_000))):
+        until(lambda: server.metric("ramsis_queued") == 60)
+    until(lambda: dropped() == before + 60)
+    until(lambda: server.metric("ramsis_running") == 0)
     assert server.infer([[1, 2, 3]])[0] == 200
 
 
@@ -116,28 +118,27 @@ def test_a_head_that_is_not_ended_is_not_waited_for(server):
                 time.sleep(0.1)
                 client.sendall(b"X: a\r\n" if start == INFER else start)
             assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
-        assert 0.4 < time.monotonic() - begun < 5
+        assert time.monotonic() - begun > 0.9
 
 
 def test_bytes_between_requests_do_not_keep_a_connection_open(server):
     with opened(server, b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n") as client:
         assert b"200" in client.recv(1000)
-        begun = time.monotonic()
         client.sendall(b"\r\n")
         # The first answer's body may come in a packet of its own, so all is read.
         assert b" 408 " in said(client)
-    assert time.monotonic() - begun < 5
 
 
 def test_bodies_without_end_are_refused(server):
     with opened(server, INFER + b"Content-Length: 500\r\n\r\n{") as client:
         assert b" 408 " in client.recv(1000)
     with opened(server, INFER + b"Transfer-Encoding: chunked\r\n\r\n") as client:
-        begun = time.monotonic()
-        with contextlib.suppress(OSError):
-            while time.monotonic() < begun + 20:
+        sent = 0
+        with contextlib.suppress(OSError):  # of a connection that is closed
+            while sent < 1 << 28:
                 client.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
-        assert time.monotonic() - begun < 10
+                sent += 65536
+        assert sent < 1 << 28
     assert server.infer([[1, 2, 3]])[0] == 200
 
 
@@ -165,18 +166,12 @@ def test_bodies_that_are_not_whole_share_what_they_may_take(server):
         clients = [stack.enter_context(opened(
             server, INFER + b"Inference-Header-Content-Length: 10\r\n"
             b"Content-Length: 1000000\r\n\r\n" + b" " * 900_000)) for _ in range(4)]
-        time.sleep(0.3)
+        assert [said(client) for client in clients[:2]] == [b"", b""]
         assert server.infer([[1, 2, 3]])[0] == 200
-        open_still = []
-        for client in clients:
+        for client in clients[2:]:
             client.settimeout(0.05)
-            try:
-                open_still.append(bool(client.recv(1000)))
-            except TimeoutError:
-                open_still.append(True)
-            except ConnectionError:
-                open_still.append(False)
-        assert open_still == [False, False, True, True]
+            with pytest.raises(TimeoutError):
+                client.recv(1000)
 
 
 def test_bodies_of_refused_requests_are_not_kept(server):
@@ -189,6 +184,12 @@ def test_bodies_of_refused_requests_are_not_kept(server):
             assert b"413" in client.recv(30)
         assert server.infer([[1, 2, 3]])[0] == 200
         assert resident_mb(server) - before < 15.0
+
+
+def cpu_s(server: Running) -> float:
+    """Processor time of the front end, whatever else the machine does."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mb(server: Running) -> float:
@@ -207,11 +208,11 @@ def test_a_length_of_any_form_is_read_or_refused(server, number):
     ["x" * 100_000] + [""] * 191, [["x" * 100_000, "", ""], *[["", "", ""]] * 63], [[[]]] * 50_000,
     json.loads("[" * 900 + "]" * 900), [{}] * 40_000, ["x"] * 3, [1, 2, None], [7] * 100_000])
 def test_data_that_would_take_all_memory_are_refused(server, data):
-    begun = time.monotonic()
+    before_s = cpu_s(server)
     document = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [64, 3], "data": data}]}
     with opened(server, whole(document)) as client:
         assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
-    assert time.monotonic() - begun < 2
+    assert cpu_s(server) - before_s < 1.0
 
 
 def test_large_bodies_wait_for_their_turns_and_not_all_of_them():
@@ -284,9 +285,8 @@ def test_stopping_takes_no_longer_than_it_is_given(folder):
             opened(server) as hung, opened(server, INFER) as half, \
             opened(server, INFER + b"Content-Length: 9\r\n\r\n{") as body, \
             opened(server, whole(queries(500, deadline_ms=600_000))) as many:
-        hung.sendall(whole({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3],
-                                        "data": [777.0, 0, 0]}]}))
-        time.sleep(0.3)
+        hung.sendall(whole(HANGING))
+        server.wait_for_batch()
         begun = time.monotonic()
         server.process.terminate()
         answers: list[bytes] = []
@@ -295,7 +295,7 @@ def test_stopping_takes_no_longer_than_it_is_given(folder):
         for thread in threads:
             thread.start()
         assert server.process.wait(20) == 0
-        assert time.monotonic() - begun < 2.0
+        assert time.monotonic() - begun < 15.0  # a batch may take 30 s, a request 600
         for thread in threads:
             thread.join(10)
     assert sum(b" 50" in one for one in answers) >= 2  # those that were whole

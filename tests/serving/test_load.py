@@ -46,6 +46,7 @@ class Server:
     cut: int = 0
     status: Callable[[int], int] = lambda number: 200
     delay_s: Callable[[int], float] = lambda number: 0.0
+    stall: range = range(0)  # requests that are answered when the one after them has come
     seen: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
 
@@ -90,6 +91,8 @@ class Server:
             self.seen.append({**document.get("parameters", {}), "binary": bool(end), **asked,
                               "accepts": request.headers["accept-encoding"]})
             await asyncio.sleep(self.delay_s(number))
+            while number in self.stall and len(self.seen) <= self.stall.stop:
+                await asyncio.sleep(0.002)
             if self.status(number) != 200:
                 return JSONResponse({"error": "no"}, self.status(number))
             answer, values = self.answer(float(numbers.sum())), b""
@@ -146,7 +149,7 @@ def test_the_arrivals_are_those_of_a_simulation(run, serving, tmp_path, binary):
     right[0] = -1.0  # one sample in ten is answered wrongly
     np.savez(tmp_path / "data.npz", x=x, sum=right)
     log = tmp_path / "log.csv"
-    ran = run("load", server.url, "--model", "sums", "--slo-ms", 2000, "--load", 100,
+    ran = run("load", server.url, "--model", "sums", "--slo-ms", 20_000, "--load", 100,
               "--duration-s", 0.6, "--seed", 3, "--data", tmp_path / "data.npz",
               "--request-log", log, "--json")
     assert ran.code == 0, ran.err
@@ -159,7 +162,7 @@ def test_the_arrivals_are_those_of_a_simulation(run, serving, tmp_path, binary):
     assert 0.75 < found["accuracy"] < 1.0
     assert found["accuracy"] == pytest.approx(float(read.correct.mean()))
     assert found["effective_accuracy"] == pytest.approx(found["accuracy"])
-    assert {one["deadline_ms"] for one in server.seen} == {2000.0}
+    assert {one["deadline_ms"] for one in server.seen} == {20_000.0}
     assert {one["binary"] for one in server.seen} == {binary}
     assert found["model_share"] == {"adder": 1.0}
     assert "second_opinions" not in found  # answers state no stage
@@ -167,7 +170,7 @@ def test_the_arrivals_are_those_of_a_simulation(run, serving, tmp_path, binary):
 
 def test_refusals_are_drops_and_errors_are_failures(run, serving, tmp_path):
     server = serving(status=lambda number: [200, 503, 429, 500][number % 4])
-    ran = run("load", f"{server.url}/v2/models/sums", "--slo-ms", 2000, "--load", 400,
+    ran = run("load", f"{server.url}/v2/models/sums", "--slo-ms", 20_000, "--load", 400,
               "--duration-s", 0.3, "--no-deadline", "--json")
     assert ran.code == 0, ran.err
     found = row(ran.out)
@@ -182,30 +185,21 @@ def test_refusals_are_drops_and_errors_are_failures(run, serving, tmp_path):
 
 
 def test_a_stall_of_the_server_is_not_omitted(run, serving, tmp_path):
-    """It answers nothing for half a second; a closed loop would report a single slow request."""
-    import time
+    """A hundred requests are answered when a later one comes; a closed loop would send only one.
 
-    begun: list[float] = []
-
-    def until_the_stall_ends(number: int) -> float:
-        begun.append(time.perf_counter())
-        since = time.perf_counter() - begun[0]
-        return max(0.0, 0.8 - since) if since > 0.3 else 0.0
-
-    server = serving(delay_s=until_the_stall_ends)
-    log = tmp_path / "log.csv"
+    Each then waits for at least the time to that one, however busy the machine is.
+    """
+    server, log = serving(stall=range(20, 120)), tmp_path / "log.csv"
     ran = run("load", server.url, "--model", "sums", "--slo-ms", 100, "--load", 200,
-              "--arrivals", "fixed-rate", "--duration-s", 1.2, "--request-log", log, "--json")
+              "--arrivals", "fixed-rate", "--duration-s", 0.7, "--request-log", log, "--json")
     assert ran.code == 0, ran.err
     found, read = row(ran.out), read_request_log(log)
-    waited = read.finish_s - read.arrival_s
-    assert found["requests"] == 240
-    # Of the hundred due in the half second all but the last tenth of a second's are late, each by
-    # what was left of it; the bounds leave room for a machine that is busy with other things.
-    assert found["late"] > 40
-    assert found["response_p99_ms"] > 300
-    late = np.sort(waited[read.outcome == "late"])
-    assert late[len(late) // 4] < 0.8 * late[-1]
+    assert found["requests"] == 140
+    waited = np.sort(read.finish_s - read.arrival_s)[-100:]
+    # Requests on connections of their own may come in another order.
+    assert (waited >= 0.005 * np.arange(100) - 0.02).all()
+    assert found["late"] >= 75
+    assert found["response_p99_ms"] > 450
 
 
 def test_requests_without_an_answer_fail(run, serving):

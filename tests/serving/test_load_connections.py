@@ -19,7 +19,7 @@ WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: a\r\n\r\nok"
 class Listening:
     """A server on localhost, and a client's connections to it; all are over at the end."""
 
-    def __init__(self, server: Server, timeout_s: float = 5.0) -> None:
+    def __init__(self, server: Server, timeout_s: float = 60.0) -> None:
         self.server, self.timeout_s = server, timeout_s
         self.opened = self.open = 0
 
@@ -48,15 +48,19 @@ class Listening:
         self.open -= 1
 
 
-def asked(server: Server, count: int = 1, timeout_s: float = 5.0, pause_s: float = 0.0
+def asked(server: Server, count: int = 1, timeout_s: float = 60.0, closes: bool = False
           ) -> tuple[list[Response], int]:
-    """What requests, one after the other, are told; and how many connections there were."""
+    """What requests, one after the other, are told; and how many connections there were.
+
+    Each waits until the server has closed the connection of the one before, where it ``closes``.
+    """
     async def run() -> list[Response]:
         found = []
         async with listening as connections:
             for _ in range(count):
                 found.append(await connections.get("/v2"))
-                await asyncio.sleep(pause_s)
+                while closes and connections.idle:
+                    await asyncio.sleep(0.005)
         return found
 
     listening = Listening(server, timeout_s)
@@ -123,7 +127,7 @@ def test_an_answer_that_does_not_come_fails_after_its_time_and_its_connection_wi
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_not_used_again():
-    found, opened = asked(saying(WHOLE, times=1, stays=False), count=2, pause_s=0.05)
+    found, opened = asked(saying(WHOLE, times=1, stays=False), count=2, closes=True)
     assert [one.status for one in found] == [200, 200]
     assert opened == 2
 

@@ -31,7 +31,7 @@ FAILING, HANGING = body(888.0, deadline_ms=60_000), body(777.0, deadline_ms=60_0
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("logs"), slo_ms=500.0)
+    return make(tmp_path_factory.mktemp("logs"))
 
 
 @contextlib.contextmanager

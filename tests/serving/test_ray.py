@@ -24,8 +24,8 @@ from ramsis.errors import InputFileError
 from ramsis.serving.export.ray_configuration import yaml_text
 from ramsis.serving.ray_scaling import LOAD_METRIC, CapacityPolicy, ScalingPolicy
 from tests.cli.command import refused
-from tests.serving.servers import make, profile
-from tests.serving.test_scaling import BODY, Load, scaling_policy, until
+from tests.serving.servers import make, profile, until
+from tests.serving.test_scaling import BODY, Load, scaling_policy
 
 LEVELS = [(100.0, 1), (200.0, 2), (400.0, 4)]
 

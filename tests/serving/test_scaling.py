@@ -30,7 +30,7 @@ from ramsis.serving.scaling.workers import Advice  # noqa: E402
 from ramsis.serving.server import ServerSettings  # noqa: E402
 from ramsis.synthesis import SynthesisSettings, generate_policy  # noqa: E402
 from tests.cli.command import refused  # noqa: E402
-from tests.serving.servers import Running, make, profile, running  # noqa: E402
+from tests.serving.servers import Running, make, profile, running, until  # noqa: E402
 
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3],
                                "data": [[1, 2, 3]]}]})
@@ -94,14 +94,6 @@ class Load:
                 self.answered[answer.status] += 1
             self._stop.wait(self.pause_s)
         connection.close()
-
-
-def until(wanted: Any, seconds: float = 30.0) -> None:
-    """Wait for something to be so."""
-    ends = time.monotonic() + seconds
-    while not wanted():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
 
 
 def workers(server: Running) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def fast(x):
     return {"sum": x.sum(axis=1), "sure": x[:, 0].copy(), "by": np.full(len(x), 1, np.int32)}
 
 def slow(x):
-    if x[:, 1].max() == 7: time.sleep(0.6)
+    if x[:, 1].max() == 7: time.sleep(2.0)
     if x[:, 1].max() == 8: raise RuntimeError("no second opinion")
     if x[:, 1].max() == 9: os.abort()
     time.sleep(0.004 + 0.001 * len(x))
@@ -70,15 +71,15 @@ def server(tmp_path_factory):
 
 
 def answered(
-    server: Running, *rows: tuple[float, float], in_time: bool = True
+    server: Running, *rows: tuple[float, float], deadline_ms: float = 60_000.0
 ) -> dict[str, Any]:
-    """Stage, variant and values of a request's answers, which must be right, and in time."""
-    status, document = server.infer([[sure, fate, 1.0] for sure, fate in rows])
+    """Stages and parameters of a request's answers, which must be right."""
+    status, document = server.infer([[sure, fate, 1.0] for sure, fate in rows],
+                                    parameters={"deadline_ms": deadline_ms})
     assert status == 200, document
     values = {output["name"]: output["data"] for output in document["outputs"]}
     assert values["sum"] == pytest.approx([sure + fate + 1.0 for sure, fate in rows])
     parameters = document["parameters"]
-    assert parameters["in_time"] or not in_time
     stages = parameters["stage"].split(",")
     assert [{1: "first", 2: "second"}[by] for by in values["by"]] == stages
     assert parameters["variant"].split(",") == [
@@ -101,27 +102,19 @@ def test_unsure_requests_get_a_second_opinion_and_others_do_not(server):
     assert answered(server, (float(np.float32(0.4)), 0.0))["stages"] == ["first"]
 
 
-def test_under_load_none_is_lost_and_the_share_is_as_promised(server):
-    rng, before, stages = np.random.default_rng(0), unsure(server, "second"), list[str]()
-
-    def client(sures: list[float]) -> None:
-        for sure in sures:
-            stages.extend(answered(server, (sure, 0.0))["stages"])
-
-    clients = [threading.Thread(target=client, args=(rng.random(60).tolist(),)) for _ in range(4)]
-    for thread in clients:
-        thread.start()
-    for thread in clients:
-        thread.join()
-    assert len(stages) == 240
-    assert stages.count("second") / 240 == pytest.approx(SHARE, abs=0.1)
-    assert unsure(server, "second") - before == stages.count("second")
+def test_under_load_none_is_lost_and_the_unsure_ones_are_asked_again(server):
+    sures, before = np.random.default_rng(0).random(240), unsure(server, "second")
+    with ThreadPoolExecutor(4) as clients:
+        stages = list(clients.map(lambda sure: answered(server, (sure, 0.0))["stages"],
+                                  sures.tolist()))
+    assert stages == [["second"] if sure < SHARE else ["first"] for sure in sures]
+    assert unsure(server, "second") - before == (sures < SHARE).sum()
 
 
 def test_with_queues_of_workers_own_none_is_lost(tmp_path):
     with running(written(tmp_path / "opinions", dispatch="round-robin")) as server:
         test_unsure_requests_get_a_second_opinion_and_others_do_not(server)
-        test_under_load_none_is_lost_and_the_share_is_as_promised(server)
+        test_under_load_none_is_lost_and_the_unsure_ones_are_asked_again(server)
 
 
 def test_metrics_promise_what_the_policy_delivers_with_second_opinions(server):
@@ -148,9 +141,9 @@ def test_the_load_generator_counts_second_opinions(run, server):
 def test_a_first_answer_is_sent_at_the_deadline_at_the_latest(server):
     for _ in range(3):  # a timer may ring late on a busy machine
         before = unsure(server, "first")
-        parameters = answered(server, (0.1, 7.0), in_time=False)
+        parameters = answered(server, (0.1, 7.0), deadline_ms=1000.0)
         assert parameters["stages"] == ["first"]
-        assert parameters["service_ms"] < 200.0
+        assert parameters["service_ms"] < 2000.0
         assert unsure(server, "first") == before + 1
         if parameters["in_time"]:
             return
@@ -170,7 +163,8 @@ def test_stopping_answers_what_waits(server):
     """The last test of this server."""
     server.wait_for_batch(running=False)  # a second opinion that an earlier test left behind
     answers = list[tuple[int, dict[str, Any]]]()
-    client = threading.Thread(target=lambda: answers.append(server.infer([[0.1, 7.0, 1.0]])))
+    client = threading.Thread(target=lambda: answers.append(server.infer(
+        [[0.1, 7.0, 1.0]], parameters={"deadline_ms": 1000.0})))
     client.start()
     server.wait_for_batch()
     server.process.terminate()

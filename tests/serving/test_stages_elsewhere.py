@@ -95,7 +95,8 @@ def test_answers_through_ray_name_the_stage(tmp_path):
 
     async def ask(front: Ingress, samples: list[list[float]]) -> Any:
         body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "data": samples,
-                                       "shape": [len(samples), 3]}]}).encode()
+                                       "shape": [len(samples), 3]}],
+                           "parameters": {"deadline_ms": 60_000}}).encode()
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body}

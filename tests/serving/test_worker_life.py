@@ -11,14 +11,13 @@ import os
 import resource
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serving.servers import FUNCTIONS, Running, body, make, running
+from tests.serving.servers import FUNCTIONS, Running, body, make, running, until
 
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
@@ -44,7 +43,7 @@ def forks(x):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    folder = make(tmp_path_factory.mktemp("life"), slo_ms=500.0)
+    folder = make(tmp_path_factory.mktemp("life"))
     (folder / "summing.py").write_text(FUNCTIONS + FORKS.replace(
         '"orphan"', repr(str(folder / "orphan"))))
     variants = folder / "variants.toml"
@@ -72,13 +71,6 @@ def lost(server: Running) -> Iterator[list[str]]:
     reason.append(server.wait_for("worker lost", before + 1)["reason"])
     server.wait_for("worker back", back + 1)
     assert server.infer([[1, 2, 3]])[0] == 200
-
-
-def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    ends = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 def test_a_worker_is_dead_though_a_process_that_it_forked_holds_its_socket(server):

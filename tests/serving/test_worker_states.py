@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -34,6 +34,7 @@ from hypothesis.stateful import (
 
 from ramsis.policy import write_set
 from ramsis.policy.policy_set import set_of
+from tests.clock import Clock
 from tests.serving.opinions import policy_with_opinions
 from tests.serving.servers import make
 
@@ -54,50 +55,8 @@ from ramsis.serving.workers import pool as pool_module  # noqa: E402
 from ramsis.serving.workers.messages import Block, Ended, RunBatch, arrays_in, size_of  # noqa: E402  # noqa: E402
 from ramsis.serving.workers.pool import State, WorkerPool  # noqa: E402
 
-T = TypeVar("T")
 INPUTS, OUTPUTS = (TensorSpec("x", "FP32", (3,)),), (TensorSpec("sum", "FP32", ()),)
 WORKERS, SLOTS, TIMEOUT_S, LONGEST_PAUSE_S = 2, 8, 2.0, 5.0
-
-
-class Clock(asyncio.SelectorEventLoop):
-    """An event loop whose time passes when it is told to."""
-
-    now_s = 1000.0
-
-    def time(self) -> float:
-        return self.now_s
-
-    def settle(self) -> None:
-        """Run what is due now."""
-        while True:
-            self.now_s += 2e-5  # a turn takes time, as code may rely on
-            self.call_soon(self.stop)
-            self.run_forever()
-            if not self._ready:  # type: ignore[attr-defined]
-                return
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass, from timer to timer."""
-        end_s = self.now_s + seconds
-        self.settle()
-        while True:
-            due = [timer.when() for timer in self._scheduled  # type: ignore[attr-defined]
-                   if not timer.cancelled()]
-            if min(due, default=end_s) >= end_s:
-                break
-            self.now_s = max(self.now_s, min(due))
-            self.settle()
-        self.now_s = end_s
-        self.settle()
-
-    def do(self, call: Callable[[], T]) -> T:
-        """Call in the loop."""
-        async def called() -> T:
-            return call()
-
-        result = self.run_until_complete(called())
-        self.settle()
-        return result
 
 
 class PlayedProcess:
@@ -414,7 +373,7 @@ def restored(tmp_path):
     """A folder; what a server and the played clock change is as before in the end."""
     thresholds, front, time = gc.get_threshold(), server_module.AsyncFront, pool_module.time
     gc.freeze()  # each start of a server collects cycles
-    yield make(tmp_path, workers=WORKERS, dispatch="central-queue")
+    yield make(tmp_path, workers=WORKERS, slo_ms=100.0, dispatch="central-queue")
     server_module.AsyncFront, pool_module.time = front, time  # type: ignore[misc]
     gc.set_threshold(*thresholds)
 
