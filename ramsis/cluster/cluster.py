@@ -65,15 +65,7 @@ class Cluster:
 
     @classmethod
     def of(cls, profile: ProfileSet, *, workers: int, slo_ms: float) -> Cluster:
-        """Create a cluster of identical workers, with one SLO for all requests.
-
-        Parameters
-        ----------
-        workers : int
-            >= 1.
-        slo_ms : float
-            Deadline after arrival, > 0.
-        """
+        """Create a cluster of identical workers, with one SLO in ms for all requests."""
         check_number_of("workers", workers, most=MAX_WORKERS)
         return cls((WorkerType(ALL_WORKERS, profile, workers),), (SloClass(float(slo_ms)),))
 

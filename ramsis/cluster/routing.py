@@ -41,17 +41,9 @@ def split(
 ) -> StationArrivals:
     """Return the arrival process at one of several equal stations.
 
-    Parameters
-    ----------
-    process : ProcessWithRate
-        All requests.
-    dispatch : str
-        How requests are divided among the equal stations: ``round-robin``, ``shortest-queue``, or
-        ``central-queue`` for a single station.
-    share : float
-        Share of all requests that is routed, at random, to the equal stations; in (0, 1].
-    stations : int
-        Number of equal stations, >= 1.
+    A ``share`` of all requests, in (0, 1], is routed at random to the equal stations, among which
+    ``dispatch`` divides them: ``round-robin``, ``shortest-queue``, or ``central-queue`` for a
+    single station.
     """
     check_number_of("stations", stations)
     check_known("unknown dispatch", dispatch, DISPATCHES, "dispatch")

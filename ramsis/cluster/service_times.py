@@ -229,17 +229,10 @@ def default_service(*profiles: ProfileSet) -> str:
 def service_quantiles(
     profile: ProfileSet, table: LatencyTable
 ) -> tuple[FloatArray, FloatArray]:
-    """Return quantiles of every (model, batch) of a p95 table, by the rules of this module.
+    """Return levels, (Q,), and quantiles, (M, B, Q), of every (model, batch) of a p95 table.
 
-    Parameters
-    ----------
-    table : LatencyTable
-        The p95 table of the profile, with all models in the profile's order.
-
-    Returns
-    -------
-    levels : ndarray, shape (Q,)
-    quantiles_ms : ndarray, shape (M, B, Q)
+    The table is that of the profile, with all models in the profile's order; the rules are those
+    of this module.
     """
     levels, measured = _measured_quantiles(profile)
     result = np.empty((*table.latency_ms.shape, len(levels)))
@@ -358,16 +351,10 @@ def _row(
 def quantile(
     values: Sequence[Any] | FloatArray, levels: Sequence[float] | FloatArray, level: float
 ) -> Any:
-    """Return the quantile at a level; at a uniform random level it is a sample.
+    """Return the quantile at a level in [0, 1]; at a uniform random level it is a sample.
 
-    Parameters
-    ----------
-    values : sequence of float, length Q, or ndarray, shape (Q, ...)
-        Quantiles, rising along the first axis. For an array the result has the other axes.
-    levels : sequence of float, length Q
-        Levels of the values, rising.
-    level : float
-        Level of the result, in [0, 1].
+    ``values`` are quantiles at the rising ``levels``, length Q, rising along the first axis. For
+    an array of shape (Q, ...) the result has the other axes.
     """
     above = bisect_right(levels, level)
     if above == 0 or above == len(values):
@@ -377,18 +364,10 @@ def quantile(
 
 
 def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
-    """Return the probability that a time is at most ``time_ms``.
+    """Return the probability that a time is at most ``time_ms``, shape (...).
 
-    Parameters
-    ----------
-    values : ndarray, shape (..., Q)
-        Rising along the last axis; may be infinite.
-    levels : ndarray, shape (Q,)
-        Levels of the values, rising.
-
-    Returns
-    -------
-    ndarray, shape (...)
+    ``values``, (..., Q), are quantiles at the rising ``levels``, rising along the last axis; they
+    may be infinite.
 
     >>> cdf(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.125, 0.375, 0.625, 0.875]), 2.5).item()
     0.5

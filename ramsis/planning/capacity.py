@@ -148,23 +148,12 @@ def fewest_by_scenario_bound(
     scenario: Scenario, grow: str, *, max_violation: float = 0.001,
     seeds: Sequence[int] = range(5), most: int | None = None,
 ) -> float | None:
-    """Bound from below the workers of a type, or memory on each, that meet the target.
+    """Bound from below the workers of a type, or memory on each in MB, that meet the target.
 
-    Parameters
-    ----------
-    grow : str
-        TYPE, the name of a worker type, or TYPE:memory.
-    max_violation : float
-        Largest share of the requests that are late or dropped, in [0, 1).
-    seeds : sequence of int
-        One or more.
-    most : int, optional
-        Most workers there can be, at most 4096, which is the default; not with memory.
-
-    Returns
-    -------
-    int or float or None
-        Workers, or MB. None where the bound is not known, as for closed loops.
+    ``grow`` is TYPE, the name of a worker type, or TYPE:memory. ``max_violation``, in [0, 1), is
+    the largest share of the requests that are late or dropped. ``most``, not with memory, is the
+    largest number of workers, at most 4096, which is the default. Return None where the bound is
+    not known, as for closed loops.
     """
     _check(max_violation, seeds, most)
     growth = _Growth.of(scenario, grow, most)
@@ -200,19 +189,11 @@ def fewest_in_scenario(
 ) -> dict[str, Any]:
     """Find the fewest workers of a type, or the least memory on each, that meet the target.
 
-    Parameters
-    ----------
-    scheduler : str
-        As :func:`~ramsis.planning.scheduler_named` reads it.
-    grow, max_violation, seeds
-        As of :func:`fewest_by_scenario_bound`.
-    most : int, optional
-        Most workers that are tried; by default ten times ``least``. Not with memory.
-    least : int or float, optional
-        Where the search begins, as :func:`fewest_by_scenario_bound` gives it; by default with one
-        worker, or the largest model's memory.
-    on_trial : callable
-        Called after each number of workers or memory.
+    ``scheduler`` is as :func:`~ramsis.planning.scheduler_named` reads it; ``grow``,
+    ``max_violation``, ``seeds`` and ``most`` are as of :func:`fewest_by_scenario_bound`, but
+    ``most`` is ten times ``least`` by default. The search begins at ``least``, which that function
+    gives; by default with one worker, or the largest model's memory. ``on_trial`` is called after
+    each number of workers or memory.
 
     Returns
     -------

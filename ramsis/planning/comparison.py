@@ -93,19 +93,11 @@ def compare(
     bound: bool = False, slowdown: Slowdown | None = None, by: Sequence[str] = (),
     on_run: Callable[[], object] = lambda: None,
 ) -> tuple[Compared, ...]:
-    """Simulate schedulers on the same requests.
+    """Simulate schedulers on the same requests, once for each of one or more seeds.
 
-    Parameters
-    ----------
-    seeds : sequence of int
-        One or more.
-    bound : bool
-        Whether to compute, for each seed, the bound on requests in time for every scheduler. It is
-        unknown if requests depend on answers, or if batches are continuous.
-    by : sequence of str
-        Groupings, each one of ``stream``, ``tenant``, ``family``, ``model`` and ``copy``.
-    on_run : callable
-        Called after each run.
+    With ``bound``, compute for each seed the bound on requests in time for every scheduler. It is
+    unknown if requests depend on answers, or if batches are continuous. ``by`` lists groupings of
+    :data:`GROUPINGS`. ``on_run`` is called after each run.
     """
     for name, values in (("schedulers", schedulers), ("seeds", seeds)):
         if not len(values):

@@ -33,12 +33,7 @@ _LEAST_MB = 1e-6  # a problem has no models without memory
 class PlannedByFile(Planned):
     """Planned scheduler that loads models as a placement file states, if it gets one.
 
-    Parameters
-    ----------
-    placement : str, optional
-        A placement file.
-    look_ahead, every_ms, window_ms, windows, worth, load_weight
-        As of :class:`~ramsis.sim.schedulers.loading.planned.Planned`.
+    Other parameters are as of :class:`~ramsis.sim.schedulers.loading.planned.Planned`.
     """
 
     def __init__(
@@ -107,14 +102,9 @@ def scheduler_named(text: str) -> SchedulerSpec:
 def placement_problem(
     scenario: Scenario, *, window_s: float | None = None, seed: int = 0
 ) -> Problem:
-    """Return the placement problem of a scenario.
+    """Return the placement problem of a scenario; ``seed`` draws its arrivals.
 
-    Parameters
-    ----------
-    window_s : float, optional
-        Length of a window, > 0; by default the whole scenario, so that demand is the mean.
-    seed : int
-        Seed of the simulated arrivals.
+    Demand is the largest mean in a window of ``window_s``, by default in the whole scenario.
     """
     requests, arrays = draw_requests(scenario, seed), scenario.arrays
     peak_qps = _peak_qps(scenario, requests, window_s)

@@ -159,28 +159,12 @@ def tune(
 ) -> dict[str, Any]:
     """Find a rule's cheapest parameters on a trace that meet a target, or at prices.
 
-    The rule's defaults are among the candidates, so the result is never worse. If none meets the
-    target, the candidate with the fewest violations wins, ties by effective accuracy. The size of
-    a static fleet is found by bisection: the smallest that meets the target, or ``most`` workers;
-    at prices, the smallest that one more worker makes no cheaper.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`ramsis.scaling.RULES`.
-    arrival_ms : array of float, shape (n,)
-        Arrivals of the fitted part of a trace.
-    fleet : FleetTerms
-        Settings of the simulated runs.
-    defaults : mapping of str to float, optional
-        Defaults of :func:`ramsis.scaling.made`; the SLO is the fleet's.
-    grid : iterable of mapping, optional
-        Candidates; by default the rule's defaults and :func:`ramsis.scaling.tunable`.
-
-    Returns
-    -------
-    dict
-        The parameters without ``defaults``.
+    The candidates are ``grid``, or the rule's defaults and those of
+    :func:`ramsis.scaling.tunable`; so the result is never worse than the defaults. If none meets
+    the target, the candidate with the fewest violations wins, ties by effective accuracy. The size
+    of a static fleet is found by bisection: the smallest that meets the target, or ``most``
+    workers; at prices, the smallest that one more worker makes no cheaper. ``defaults`` are those
+    of :func:`ramsis.scaling.made`; the result is without them.
     """
     def run(parameters: Mapping[str, Any]) -> ScaledRun:
         rule = made(name, parameters, **{"slo_ms": fleet.slo_ms, **(defaults or {})})

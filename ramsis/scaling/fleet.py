@@ -258,14 +258,8 @@ def play(
 ) -> ScaledRun:
     """Simulate a fleet under a scaling rule.
 
-    Parameters
-    ----------
-    arrival_ms : array of float, shape (n,)
-        Arrival times, non-decreasing, in [0, duration].
-    rule : ScalingRule
-        A new instance, as rules keep state.
-    fleet : FleetTerms
-        Settings of the run.
+    ``arrival_ms``, (n,), is non-decreasing, in [0, duration]. The rule is a new instance, as rules
+    keep state.
     """
     arrivals = np.ascontiguousarray(arrival_ms, dtype=float)
     if arrivals.ndim != 1 or not np.isfinite(arrivals).all() or (np.diff(arrivals) < 0).any():

@@ -48,14 +48,8 @@ def interval_loads(arrival_ms: ArrayLike, interval_s: float, duration_s: float,
                    offset_s: float = 0.0) -> FloatArray:
     """Return the arrival rate of each whole interval in requests per second, shape (n,).
 
-    Parameters
-    ----------
-    arrival_ms : array_like
-        Sorted times.
-    interval_s, duration_s : float
-        Length of an interval and of the trace, > 0.
-    offset_s : float
-        Start of the first interval, >= 0.
+    ``arrival_ms`` is sorted, ``duration_s`` the length of the trace, ``offset_s`` the start of the
+    first interval.
     """
     count = int((duration_s - offset_s) / interval_s + 1e-9)
     edges = 1000.0 * (offset_s + interval_s * np.arange(count + 1))
@@ -138,18 +132,11 @@ def fit_loads(
     arrival_ms: ArrayLike, *, duration_s: float, interval_s: float, levels: int = 32,
     trends: int = 5, least_qps: float = 0.0,
 ) -> LoadDynamics:
-    """Fit load dynamics to arrivals.
+    """Fit load dynamics to the sorted arrivals in [0, duration), at least four intervals of them.
 
-    Parameters
-    ----------
-    arrival_ms : array_like
-        Sorted times in [0, duration).
-    duration_s, interval_s : float
-        Duration of the fitted part, and of an interval, > 0; at least four intervals.
-    levels, trends : int
-        Size of the grid: levels >= 2, trends odd. With one trend the load has no direction.
-    least_qps : float
-        Lower loads count as this one, for example because one worker serves them all.
+    The grid has ``levels`` >= 2 levels and an odd number of ``trends``; with one the load has no
+    direction. Loads below ``least_qps`` count as this one, for example because one worker serves
+    them all.
     """
     check_positive(duration_s=duration_s, interval_s=interval_s)
     check_number_of("levels", levels)

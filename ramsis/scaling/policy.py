@@ -115,16 +115,9 @@ def expected_run(
 ) -> Delivered:
     """Estimate cost and quality of a scaling table from the expectations of the decision tables.
 
-    Parameters
-    ----------
-    loads_qps : ndarray, shape (n,)
-        Loads of successive intervals.
-    control : ScalingControl
-        A new instance, as it keeps state.
-    start : int
-        Active workers at the beginning.
-    forecast : Forecast, optional
-        Forecast of these loads.
+    ``loads_qps`` are those of successive intervals, of which ``forecast`` is a forecast.
+    ``control`` is a new instance, as it keeps state; ``start`` workers are active at the
+    beginning.
     """
     stages, partial = stages_of(fleet.startup_s, fleet.interval_s)
     active, ages = start, list[int]()
@@ -313,20 +306,8 @@ def choose_policy(
 ) -> Candidate:
     """Choose the cheapest scaling table that meets a target on a trace, or the cheapest at prices.
 
-    Refuse a target that no table meets.
-
-    Parameters
-    ----------
-    arrival_ms : array_like
-        Sorted times of the fitted part.
-    duration_s : float
-        Duration of that part.
-    seed : int
-        Seed of the simulated runs.
-    forecast : Forecast, optional
-        Forecast of the load in that part.
-    on_play : callable, optional
-        Called after each run.
+    Refuse a target that no table meets. ``arrival_ms``, ``duration_s`` and ``forecast`` are of the
+    fitted part of the trace; ``on_play`` is called after each simulated run.
     """
     times = np.asarray(arrival_ms, dtype=float)
     fitted = _Fitted(times, interval_loads(times, fleet.interval_s, duration_s), tables,

@@ -54,16 +54,10 @@ class PromisedFigure(WrittenRecord):
     def of(cls, expected: FloatArray, off: FloatArray) -> PromisedFigure:
         """Combine expectations on many loads with the errors of a few simulated runs.
 
-        Figures are not negative. The confidence interval of the mean is Welch's t. The prediction
-        interval is that of the sum of an expected figure and a difference: the wider one of its
-        quantiles and Student's t.
-
-        Parameters
-        ----------
-        expected : ndarray, shape (P, 2)
-            Expected figures of loads and of their mirror images.
-        off : ndarray, shape (n,)
-            Simulated less expected figure of each simulated run.
+        ``expected``, (P, 2), are the figures of loads and of their mirror images; ``off``, (n,),
+        the simulated less the expected figure of each simulated run. Figures are not negative. The
+        confidence interval of the mean is Welch's t. The prediction interval is that of the sum of
+        an expected figure and a difference: the wider one of its quantiles and Student's t.
         """
         from scipy.stats import norm, t
 
@@ -184,18 +178,9 @@ def promise(
 ) -> Promise:
     """Estimate cost and quality of a scaling table on loads drawn from its dynamics.
 
-    Parameters
-    ----------
-    played : DecisionTables
-        ``tables`` in the form for simulations.
-    intervals : int
-        Length of a run.
-    seed : int
-        Must differ from the seed with which the table was chosen.
-    target : Targets or Prices
-        Target to compare with; at prices a cost is promised, too.
-    on_play : callable, optional
-        Called after each simulated run.
+    ``played`` is ``tables`` in the form for simulations, ``intervals`` the length of a run.
+    ``seed`` must differ from the seed with which the table was chosen. If ``target`` is prices, a
+    cost is promised, too. ``on_play`` is called after each simulated run.
     """
     prices = target if isinstance(target, Prices) else None
     runs = _Runs(chosen.table, chosen.dynamics, tables, fleet, intervals,

@@ -516,13 +516,9 @@ def tunable(name: str) -> list[dict[str, Any]]:
 def made(name: str, parameters: Mapping[str, Any], **defaults: float) -> ScalingRule:
     """Create a scaling rule for one run.
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`RULES`, or a user-defined ``FILE.py:CLASS`` or ``MODULE:CLASS``.
-    **defaults : float
-        ``rate_per_worker_qps``, ``batch_rate_qps``, ``slo_ms``: passed to a rule that takes them,
-        unless they are among the parameters.
+    ``name`` is one of :data:`RULES`, or a user-defined ``FILE.py:CLASS`` or ``MODULE:CLASS``. The
+    ``defaults`` (``rate_per_worker_qps``, ``batch_rate_qps``, ``slo_ms``) are passed to a rule
+    that takes them, unless they are among the parameters.
     """
     kind = _kind(name, InputFileError)
     takes = inspect.signature(kind).parameters

@@ -188,16 +188,10 @@ def fleet_tables(
     profile: ProfileSet, settings: SynthesisSettings, target: Targets | Prices, loads: FleetLoads,
     *, on_policy: Callable[[], object] = lambda: None,
 ) -> FleetTables:
-    """Make the decision tables of a fleet.
+    """Make the decision tables of a fleet, dense around the loads that the target determines.
 
-    Parameters
-    ----------
-    settings : SynthesisSettings
-        Its number of workers and price of violations are ignored.
-    target : Targets or Prices
-        Determines the loads per worker around which tables are dense.
-    on_policy : callable
-        Called when a policy is finished.
+    Of the ``settings`` the number of workers and the price of violations are ignored.
+    ``on_policy`` is called when a policy is finished.
     """
     most = loads.most
     trial = _TRIAL_SIZE if most is None else min(_TRIAL_SIZE, most)
@@ -319,15 +313,8 @@ class WorkerDecisions:
 def concave_gains(values: FloatArray) -> FloatArray:
     """Return the marginal gain of each worker under the least concave majorant of the values.
 
-    Parameters
-    ----------
-    values : ndarray, shape (S, N+1)
-        Value of 0 to N workers.
-
-    Returns
-    -------
-    ndarray, shape (S, N)
-        Non-increasing along the second axis.
+    ``values``, (S, N+1), are those of 0 to N workers; the gains, (S, N), do not increase with the
+    worker.
     """
     gains = np.diff(values, axis=1)
     for row in gains:  # pool adjacent violators: neighbours that increase get their mean
@@ -359,10 +346,9 @@ def solve_workers(
         Transition probabilities of the load state.
     cost : float
         Cost per interval of an active or starting worker, > 0.
-    stages : int
-        Intervals d until a started worker is active, >= 0.
-    partial : float
-        Share of its last start-up interval in which it already serves, in [0, 1).
+    stages, partial : int, float
+        Intervals d until a started worker is active, and the share of the last of them, in [0, 1),
+        in which it already serves.
     tolerance : float
         Largest span of each worker's average, as a share of ``cost``, > 0.
     initial : ndarray, shape (N, d+1, S), optional

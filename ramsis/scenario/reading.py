@@ -160,13 +160,9 @@ def schema() -> dict[str, Any]:
 
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
-    """Read a scenario from a file.
+    """Read a scenario from a ``ramsis.scenario/1`` file; paths of traces are relative to it.
 
-    Parameters
-    ----------
-    path : path
-        ``ramsis.scenario/1``, as JSON or, where the name ends in ``.toml``, as TOML. Paths of
-        traces are relative to its folder.
+    The file is TOML if its name ends in ``.toml``, else JSON.
     """
     return scenario_from_document(read_document(path), str(path))
 

@@ -287,13 +287,7 @@ def stream_generator(stream: int, seed: int) -> np.random.Generator:
 
 
 def draw_requests(scenario: Scenario, seed: int) -> Requests:
-    """Sample the requests of all streams whose arrivals do not depend on answers.
-
-    Parameters
-    ----------
-    seed : int
-        >= 0.
-    """
+    """Sample the requests of all streams whose arrivals do not depend on answers."""
     arrays = scenario.arrays
     parts = [(np.empty(0), _NONE, _NONE)]
     for i, stream in enumerate(scenario.streams):
@@ -314,14 +308,9 @@ def draw_stream(
     stream: Stream, models: IntArray, shares: FloatArray, duration_ms: float,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, IntArray]:
-    """Sample the arrival times of a stream's requests, and their models.
+    """Sample the arrival times of a stream's requests in [0, duration_ms), and their models.
 
-    Parameters
-    ----------
-    models, shares : ndarrays
-        Models of the stream, and the probability of each.
-    duration_ms : float
-        Time in which requests arrive, from the start of the stream.
+    ``shares`` is the probability of each of the ``models``.
     """
     arrivals, choice = rng.spawn(2)
     drawn = stream.workload.draw(duration_ms, len(models), arrivals)

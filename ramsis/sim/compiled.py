@@ -33,17 +33,9 @@ def replay(
 ) -> Run:
     """Simulate a scheduler with a compiled kernel; the result equals the plain engine's.
 
-    Parameters
-    ----------
-    requests : Requests
-        With numbers that draw the service times if these are random. Only central queues serve
-        requests of different SLOs.
-    duration_ms : float
-        When arrivals stop.
-    load_qps : float or None
-        The stated load; ``None``: the load monitor anticipates it.
-    monitor_ms : float
-        The monitor's window, > 0.
+    Requests have numbers that draw the service times if these are random; only central queues
+    serve requests of different SLOs. Arrivals stop at ``duration_ms``. If ``load_qps`` is None,
+    the load monitor, with a window of ``monitor_ms``, anticipates the load.
     """
     n, tables = len(requests), scheduler.tables
     scheduler.check(len(fleet.models), fleet.max_batch)

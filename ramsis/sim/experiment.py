@@ -112,18 +112,9 @@ def simulate(
 ) -> SimulationResult:
     """Simulate a scheduler on a workload.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Worker types and SLO classes; of one type and one SLO by ``Cluster.of``.
-    scheduler : ClusterScheduler
-        One of :mod:`ramsis.sim.schedulers`, or a :class:`~ramsis.sim.plan.Plan` of one's own.
-    workload : Workload or ClosedLoop
-    settings : SimulationSettings, optional
-    keep_runs : bool
-        Keep the record of every run in the result.
-    on_run : callable, optional
-        Called with each finished run.
+    ``scheduler`` is one of :mod:`ramsis.sim.schedulers`, or a :class:`~ramsis.sim.plan.Plan` of
+    one's own. ``on_run`` is called with each finished run; with ``keep_runs`` the result has the
+    records of all.
 
     Raises
     ------

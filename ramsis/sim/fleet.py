@@ -57,17 +57,7 @@ class Fleet:
         network_ms: float = 0.0,
         max_batch: int = MAX_BATCH,
     ) -> Fleet:
-        """Return a fleet that serves with the models of a profile.
-
-        Parameters
-        ----------
-        workers : int
-            >= 1.
-        slo_ms : float
-            > 0.
-        service, network_ms, max_batch
-            As of :meth:`Fleets.of`.
-        """
+        """Return a fleet that serves with the models of a profile; see :meth:`Fleets.of`."""
         cluster = Cluster.of(profile, workers=workers, slo_ms=slo_ms)
         (fleet,) = Fleets.of(cluster, service=service, network_ms=network_ms,
                              max_batch=max_batch).fleets
@@ -88,14 +78,9 @@ class Fleet:
                    confidences=worker_type.profile.confidences)
 
     def slower(self, slowness: float, told: float) -> Fleet:
-        """Return a copy whose batches take longer by a factor.
+        """Return a copy whose batches take longer by the factor ``slowness``.
 
-        Parameters
-        ----------
-        slowness : float
-            Factor on the service times, > 0.
-        told : float
-            Factor on the latency table that schedulers see, > 0.
+        In the latency table that schedulers see they take longer by the factor ``told``.
         """
         return replace(
             self, slowness=told,
@@ -123,12 +108,8 @@ class Fleet:
     ) -> Requests:
         """Return the requests that arrive at ``arrival_ms``, shape (n,).
 
-        Parameters
-        ----------
-        slo_ms : ndarray, shape (n,), optional
-            Deadline of each after its arrival; by default that of the fleet.
-        rng : Generator, optional
-            Generator of the numbers that draw service times, if these are random.
+        Their deadlines after arrival are ``slo_ms``, (n,), by default that of the fleet. ``rng``
+        draws the numbers that draw service times, if these are random.
         """
         count = len(arrival_ms) if rng is not None and self.draws else 0
         return Requests(
@@ -178,19 +159,10 @@ class Fleets:
     ) -> Fleets:
         """Return the fleets of a cluster, one for each worker type.
 
-        Parameters
-        ----------
-        service : str, optional
-            One of :data:`ramsis.policy.SERVICES`; by default that of
-            :func:`ramsis.cluster.default_service`.
-        network_ms : float
-            >= 0.
-        max_batch : int
-            Largest batch, >= 1.
-        slowness : float
-            True service time as a multiple of the profiled one, > 0.
-        told_slowness : float, optional
-            The multiple that schedulers are told, > 0; by default ``slowness``.
+        ``service`` is one of :data:`ramsis.policy.SERVICES`, by default that of
+        :func:`ramsis.cluster.default_service`. ``network_ms`` >= 0 is added to each batch.
+        ``slowness`` > 0 is the true service time as a multiple of the profiled one;
+        ``told_slowness`` is the multiple that schedulers are told, by default the true one.
         """
         DELAY_MS.check("not a delay", network_ms=network_ms)
         told_factor = slowness if told_slowness is None else told_slowness
@@ -226,13 +198,7 @@ class Fleets:
         self, workload: Workload, arrivals: np.random.Generator, classes: np.random.Generator,
         service: np.random.Generator | None = None,
     ) -> Requests:
-        """Draw the requests of a workload.
-
-        Parameters
-        ----------
-        arrivals, classes, service : Generator
-            Generators of arrival times, SLO classes, and numbers that draw service times.
-        """
+        """Draw the requests of a workload; ``service`` draws their numbers for service times."""
         arrival_ms = workload.arrivals_ms(arrivals)
         return self.fleets[0].requests(
             arrival_ms, slo_ms=drawn_slos(self.classes, len(arrival_ms), classes), rng=service)

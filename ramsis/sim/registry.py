@@ -186,11 +186,6 @@ def scheduler(
     {'ahead_ms': 10.0}
     >>> scheduler("jellyfish-plus:headroom=1.05").of_fleets
     JellyfishPlus(headroom=1.05)
-
-    Parameters
-    ----------
-    error : type of RamsisError
-        Class of the errors raised.
     """
     name, _, parameters = text.partition(":")
     place = None

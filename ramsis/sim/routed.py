@@ -25,12 +25,8 @@ from ramsis.sim.plan import ClusterPlan, StationPlan
 class Routed(Scheduler[Engine]):
     """Scheduler that routes requests to stations at arrival; each station has a scheduler.
 
-    Parameters
-    ----------
-    stations : sequence of StationPlan
-        Numbered by their place.
-    route : callable
-        The index of a request's station. It is called once for each request, at its arrival.
+    ``stations`` are numbered by their place; ``route`` returns the number of a request's station,
+    and is called once for each request, at its arrival.
     """
 
     def __init__(
@@ -79,12 +75,7 @@ class Routed(Scheduler[Engine]):
 class RoutedByLevel(Routed):
     """Scheduler that routes requests by the level of the stated or anticipated load.
 
-    Parameters
-    ----------
-    engine : Engine
-        Engine of the plan's fleets.
-    uniform : callable
-        Number in [0, 1) of each request, which draws its station.
+    ``uniform`` returns the number in [0, 1) of a request, which draws its station.
     """
 
     def __init__(

@@ -220,13 +220,7 @@ class Run:
         return cold
 
     def active_ms(self, until_ms: float | None = None) -> FloatArray:
-        """Return how long each worker was active or starting, shape (W,).
-
-        Parameters
-        ----------
-        until_ms : float, optional
-            When to stop counting; by default at the end of the run.
-        """
+        """Return how long each worker was active or starting, (W,), by default until the end."""
         end_ms = self.end_ms if until_ms is None else until_ms
         since = np.where(self.site.active, 0.0, np.nan)
         total = np.zeros(self.workers)

@@ -27,20 +27,10 @@ def in_steady_state(
 ) -> Mapping[str, float]:
     """Return a run's figures in a time window; figures without observations are left out.
 
-    Parameters
-    ----------
-    run : Run
-        Run of a compiled kernel, which records the queue at each decision.
-    since_ms, until_ms : float
-        The window, inside the run.
-    longest_queue : int
-        Longest queue in the policy's table; longer queues count in ``full_queue_rate``.
-
-    Returns
-    -------
-    mapping of str to float
-        ``batch_size.mean`` is the mean of ``batch_size``, ``model_share.NAME`` the share of a
-        model, and so on.
+    The run is one of a compiled kernel, which records the queue at each decision. Queues longer
+    than ``longest_queue``, the longest in the policy's table, count in ``full_queue_rate``. Of the
+    names, ``batch_size.mean`` is the mean of ``batch_size``, ``model_share.NAME`` the share of a
+    model, and so on.
     """
     counted = _counted(run, since_ms, until_ms)
     violations, effective = _rates(counted)

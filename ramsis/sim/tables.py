@@ -73,15 +73,7 @@ class PlacedCascade(NamedTuple):
 
     @classmethod
     def of(cls, cascade: Cascade, index: Sequence[int], models: int) -> PlacedCascade:
-        """Return the tables of a cascade.
-
-        Parameters
-        ----------
-        index : sequence of int
-            The fleet's index of each model of the policy.
-        models : int
-            Models of the fleet.
-        """
+        """Return the tables of a cascade; ``index`` is the fleet's index of each of its models."""
         pairs = np.vstack([cascade.actions, [[0, 0], [0, -1]]])  # the last for -2 and -1
         pairs[: len(cascade.actions), 0] = np.asarray(index)[cascade.actions[:, 0]]
         chosen = pairs[cascade.codes]
@@ -124,13 +116,7 @@ class Compiled:
         return DISPATCHES[self.dispatch].own_queues and DISPATCHES[self.dispatch].in_turn
 
     def check(self, models: int, max_batch: int) -> None:
-        """Refuse tables with models or batches that a fleet lacks: kernels do not check bounds.
-
-        Raises
-        ------
-        SchedulerError
-            No such model, or no such batch.
-        """
+        """Refuse tables with models or batches that a fleet lacks: kernels do not check bounds."""
         for what, held, most in (("model", self.tables.model, models - 1),
                                  ("batch", self.tables.batch, max_batch)):
             if held.max() > most or held.min() < 0:
@@ -173,11 +159,8 @@ def any_idle_level(
 ) -> Level:
     """Return a table that is the same for all numbers of idle workers.
 
-    Parameters
-    ----------
-    model, batch : array_like, shape (N, J)
-        For queues of 1, 2, … N requests, the last row also for longer ones. A batch of 0 drops the
-        earliest request.
+    ``model`` and ``batch``, (N, J), are for queues of 1, 2, … N requests, the last row also for
+    longer ones. A batch of 0 drops the earliest request.
     """
     actions, codes, _ = encoded(model, batch, (0, 0))
     return Level(load_qps, (0, 1), np.arange(codes.shape[1] + 1), slack_ms, codes, actions,

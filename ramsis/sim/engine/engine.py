@@ -63,21 +63,16 @@ _READY, _ANSWERED = range(2)  # what a machine has finished: preparing a request
 class Engine:
     """Event engine of one run.
 
-    Parameters
-    ----------
-    world : World
-    requests : RequestState
-    seed : int
-        Seed for schedulers that draw random numbers.
-    slowdown : Slowdown, optional
-        How batches that run on one worker slow each other down; by default not at all.
-    spells : DrawnSpells, optional
-        When workers are slow; by default never.
+    ``slowdown`` is how batches that run on one worker slow each other down, by default not at
+    all; ``spells`` are the times in which workers are slow, by default none. An impossible action
+    of a scheduler raises :class:`SchedulerError`.
 
     Attributes
     ----------
     now_ms : float
         The present time.
+    seed : int
+        For schedulers that draw random numbers.
     site : Site
         Names and numbers of workers and models.
     workers : Workers
@@ -136,14 +131,8 @@ class Engine:
     ) -> Self:
         """Return the engine of one run on a scenario.
 
-        Parameters
-        ----------
-        seed : int
-            Seed of the arrivals and of the random service times.
-        requests : Requests, optional
-            Requests whose arrivals do not depend on the run; by default drawn with the seed.
-        slowdown : Slowdown, optional
-            How batches that run on one worker slow each other down; by default not at all.
+        ``seed`` draws arrivals and random service times. ``requests`` are those whose arrivals do
+        not depend on the run, by default drawn with the seed.
         """
         requests = draw_requests(scenario, seed) if requests is None else requests
         check_amount(len(requests), where="streams", bytes_each=BYTES_EACH)
@@ -158,29 +147,12 @@ class Engine:
         rng: np.random.Generator, load_qps: float | None, *, monitor_ms: float = WINDOW_MS,
         seed: int = 0, spells: DrawnSpells | None = None,
     ) -> Self:
-        """Return the engine of one run on fleets.
+        """Return the engine of one run on fleets, one for each type of workers.
 
         One scheduler may decide about all workers, or each fleet may have a scheduler of its own
-        (:mod:`ramsis.sim.routed`).
-
-        Parameters
-        ----------
-        fleets : sequence of Fleet
-            One for each type of workers. The network delay is that of the first.
-        requests : Requests or ClosedLoop
-            Users of a closed loop have the SLO of the first fleet.
-        duration_ms : float
-            When arrivals stop.
-        rng : Generator
-            For service draws.
-        load_qps : float or None
-            The load that schedulers are told; ``None``: the load monitor anticipates it.
-        monitor_ms : float
-            The monitor's window.
-        seed : int
-            For schedulers that draw numbers of their own.
-        spells : DrawnSpells, optional
-            When workers are slow; by default never.
+        (:mod:`ramsis.sim.routed`). Users of a closed loop have the SLO of the first fleet, batches
+        its network delay. ``rng`` draws service times. Without ``load_qps`` the load monitor, with
+        a window of ``monitor_ms``, anticipates the load.
         """
         loop = requests if isinstance(requests, ClosedLoop) else None
         came = fleets[0].requests(np.empty(0)) if isinstance(requests, ClosedLoop) else requests
@@ -266,26 +238,10 @@ class Engine:
     ) -> int:
         """Start a batch of requests that wait, on a worker that holds the model.
 
-        Parameters
-        ----------
-        requests : sequence of int
-            They must not be changed afterwards.
-        work_ms : float, optional
-            Time of the batch if it runs alone; by default that of the scenario.
-        share : float, optional
-            Share of the worker that the batch gets, for the slow-down function.
-
-        Returns
-        -------
-        int
-            Number of the batch; for a continuous batch, the number of the group that others can
-            join.
-
-        Raises
-        ------
-        SchedulerError
-            No free lane, a model that is not loaded, a request that does not wait or is for
-            another model, or no such batch size.
+        Return its number; for a continuous batch that is the number of the group that others can
+        join. ``requests`` must not be changed afterwards. ``work_ms`` is the time of the batch if
+        it runs alone, by default that of the scenario; ``share`` is the share of the worker that
+        the batch gets, for the slow-down function.
         """
         workers = self.workers
         size = len(requests)
@@ -334,13 +290,7 @@ class Engine:
         return batch
 
     def join(self, batch: int, requests: Sequence[int]) -> None:
-        """Let requests join a continuous batch that runs.
-
-        Raises
-        ------
-        SchedulerError
-            No such batch, requests that do not wait, or more than it can hold.
-        """
+        """Let requests join a continuous batch that runs and has room."""
         progress = self.progress
         running = None if progress is None else progress.held_by.get(batch)
         if progress is None or running is None or running.steps_ms is None:
@@ -352,13 +302,7 @@ class Engine:
         self._add_continuous(running.worker, running.model, requests, running.steps_ms, batch)
 
     def drop(self, request: int) -> None:
-        """Give up a request that waits for inference or a machine.
-
-        Raises
-        ------
-        SchedulerError
-            The request does not wait.
-        """
+        """Give up a request that waits for inference or a machine."""
         state = self.requests
         if not (0 <= request < len(state.batch)
                 and state.batch[request] in (WAITING, TO_PROCESS)):
@@ -380,12 +324,9 @@ class Engine:
     def load(self, worker: int, model: int) -> float:
         """Begin to load a model, and return when it will be loaded.
 
-        Raises
-        ------
-        SchedulerError
-            The model is there or coming, the worker cannot run it, has no room for it, is not
-            active, loads as many as it can, or runs batches while loading blocks; or models come
-            and go without end, and none is for the requests that wait.
+        The worker must be active, able to run the model and to load it now, and have room for it.
+        A run in which models come and go without end, and none is for the requests that wait, is
+        stopped.
         """
         workers = self.workers
         if not (0 <= worker < len(workers) and 0 <= model < len(self._family)):
@@ -415,13 +356,7 @@ class Engine:
         return ready_ms
 
     def unload(self, worker: int, model: int) -> None:
-        """Give up a model that a worker holds.
-
-        Raises
-        ------
-        SchedulerError
-            It is not loaded there, or runs.
-        """
+        """Give up a model that a worker holds and does not run."""
         workers = self.workers
         if not (0 <= worker < len(workers) and model in workers.loaded[worker]):
             self._refuse("unload of a model that is not loaded", self._pair(worker, model),
@@ -433,16 +368,10 @@ class Engine:
         self._record.unloads.append((worker, model, self.now_ms))
 
     def process(self, request: int, machine: int, inference_on: int | None = None) -> None:
-        """Take cores of a machine for a request, and prepare it there for inference.
+        """Take cores of an active machine for a request, and prepare it there for inference.
 
-        ``on_ready`` is called once it is prepared and has reached the worker ``inference_on``,
-        by default the machine itself; then it waits for inference.
-
-        Raises
-        ------
-        SchedulerError
-            The request does not wait for a machine, or the machine is not active or has not
-            enough free cores.
+        ``on_ready`` is called once it is prepared and has reached the worker ``inference_on``, by
+        default the machine itself; then it waits for inference.
         """
         state, workers = self.requests, self.workers
         if not (0 <= request < len(state.batch) and state.batch[request] == TO_PROCESS):
@@ -464,13 +393,7 @@ class Engine:
                    _READY, request)
 
     def wake_at(self, at_ms: float, token: object = None) -> None:
-        """Have ``on_timer`` called with ``token`` at a time.
-
-        Raises
-        ------
-        SchedulerError
-            The time is past, or not finite.
-        """
+        """Have ``on_timer`` called with ``token`` at a finite time that is not past."""
         if not self.now_ms <= at_ms < inf:
             self._refuse("timer for a time in the past or without end", at_ms,
                          f"a finite time >= {self.now_ms}")
@@ -494,13 +417,7 @@ class Engine:
         return None
 
     def scale_down(self, worker: int) -> None:
-        """Stop a worker; the models that it holds are lost.
-
-        Raises
-        ------
-        SchedulerError
-            The worker is not active, or runs, loads or processes something.
-        """
+        """Stop an active worker that runs, loads and processes nothing; it loses its models."""
         workers = self.workers
         exists = 0 <= worker < len(workers)
         if not (exists and workers.status[worker] == ACTIVE and not workers.running[worker]

@@ -40,16 +40,7 @@ class RequestState:
 
     Requests whose arrivals are given are numbered in the order of arrival. Requests that the run
     creates (closed loops, and streams that begin after another has ended) have higher numbers, in
-    the order of their creation.
-
-    Parameters
-    ----------
-    requests : Requests
-        Requests whose arrivals do not depend on the run.
-    seed : int
-        Seed of the requests that the run itself creates.
-    draws : Generator
-        Random numbers of the service times.
+    the order of their creation; ``seed`` draws them, and ``draws`` the service times.
 
     Attributes
     ----------

@@ -38,13 +38,6 @@ class Workers:
         Cores for the processing of requests.
     blocking : list of bool
         Whether a load blocks batches on the worker.
-
-    Parameters
-    ----------
-    types : sequence of ScenarioWorkerType
-        Worker types, indexed by number.
-    memory_mb : sequence of float
-        Memory of each model.
     """
 
     def __init__(
@@ -84,17 +77,10 @@ class Workers:
     def to_give_up(
         self, worker: int, model: int, others: Iterable[int]
     ) -> list[int] | None:
-        """Return the models to evict so that ``model`` has room.
+        """Return the models to evict so that ``model`` has room, the first ones of ``others``.
 
-        Parameters
-        ----------
-        others : iterable of int
-            Models that may be evicted, in this order; it is read no further than needed.
-
-        Returns
-        -------
-        list of int or None
-            The first models of ``others``; ``None`` if evicting all of them makes too little room.
+        ``others`` may be evicted in this order, and are read no further than needed. Return None
+        if evicting all of them makes too little room.
         """
         free_mb, places = self.free_mb[worker], self.places(worker)
         gone: list[int] = []

@@ -58,15 +58,9 @@ class World:
     ) -> World:
         """Return the world of fleets, one for each type of workers.
 
-        Each SLO has a stream. Its requests ask for the most accurate model of the first fleet that
-        answers a single request within the shortest SLO, but any model may answer them.
-
-        Parameters
-        ----------
-        slos_ms : sequence of float
-            Deadlines after arrival, rising.
-        loop : ClosedLoop, optional
-            Users who make the requests of the only stream.
+        Each SLO, of rising ones, has a stream. Its requests ask for the most accurate model of the
+        first fleet that answers a single request within the shortest SLO, but any model may answer
+        them. The users of a ``loop`` make the requests of the only stream.
         """
         first, site = fleets[0], site_of(fleets)
         asked = next((model for model in first.by_accuracy

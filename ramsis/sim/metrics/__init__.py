@@ -91,13 +91,10 @@ class Metrics:
 
 
 def measure(run: Run, chosen: BoolArray | None = None) -> Metrics:
-    """Compute the figures of a run.
+    """Compute the figures of a run, by default of all of its requests.
 
-    Parameters
-    ----------
-    chosen : ndarray of bool, shape (n,), optional
-        The requests to count, such as those of one model or stream. Figures of batches, loads and
-        workers are those of the whole run.
+    ``chosen``, (n,), is a mask of the requests to count, such as those of one model or stream.
+    Figures of batches, loads and workers are those of the whole run.
     """
     if chosen is None and run.site.one_at_a_time:
         return _figures(run, _Tally(run), run.requests)
@@ -300,15 +297,7 @@ class GroupFigures:
 
 
 def by_group(run: Run, group: IntArray, groups: int) -> GroupFigures:
-    """Count the requests of each group.
-
-    Parameters
-    ----------
-    group : ndarray of int, shape (n,)
-        The group of each request, from 0 to ``groups`` - 1.
-    groups : int
-        G, groups without requests included.
-    """
+    """Count the requests of each group; ``group``, (n,), is that of each, of ``groups`` in all."""
     def count(chosen: BoolArray) -> IntArray:
         return np.bincount(group[chosen], minlength=groups)
 

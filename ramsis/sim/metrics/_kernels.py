@@ -91,19 +91,9 @@ def _leaving(
 def queue_left(record: RunArrays, left: NDArray[np.int32], first: NDArray[np.int32]) -> int:
     """Count how many requests leave the queue between each arrival and the preceding arrival.
 
-    Parameters
-    ----------
-    record : RunArrays
-        Run of n requests, n >= 1.
-    left : ndarray, shape (n+1,)
-        Zeros; the counts are added.
-    first : ndarray, shape (n//2 + 2,)
-        Filled with n; room for the grid of times.
-
-    Returns
-    -------
-    int
-        Most requests that an arrival finds waiting.
+    Of a run of n >= 1 requests the counts are added to ``left``, zeros of shape (n+1,); ``first``,
+    shape (n//2 + 2,) and filled with n, is room for the grid of times. Return the most requests
+    that an arrival finds waiting.
     """
     arrival_ms, _, start_ms, _, _, size, drop_ms = record
     n = arrival_ms.size
@@ -135,27 +125,14 @@ def tally(
     record: RunArrays, terms: FigureTerms, left: NDArray[np.int32], waiting: NDArray[np.int64],
     responses: FloatArray, answered: NDArray[np.int64], in_time: NDArray[np.int64],
 ) -> tuple[float, float]:
-    """Count the outcomes of the requests.
+    """Count the outcomes of the requests of a run of at least one.
 
-    Parameters
-    ----------
-    record : RunArrays
-        Run of at least one request.
-    left : ndarray, shape (n+1,)
-        Requests that leave the queue before each arrival, by :func:`queue_left`.
-    waiting : ndarray
-        Counts the arrivals that find 0, 1, … requests waiting.
-    responses : ndarray, shape (n,)
-        Room for the response times, in the order of the requests answered.
-    answered, in_time : ndarray, shape (M,)
-        Count the answers, and those in time, by model.
-
-    Returns
-    -------
-    waited_ms : float
-        Waiting time until ``until_ms``, summed over the requests that are not dropped.
-    response_ms : float
-        Response times summed over the requests answered.
+    ``left``, (n+1,), holds the requests that leave the queue before each arrival, by
+    :func:`queue_left`. ``waiting`` counts the arrivals that find 0, 1, … requests waiting;
+    ``responses``, (n,), is room for the response times in the order of the requests answered;
+    ``answered`` and ``in_time``, (M,), count the answers, and those in time, by model. Return the
+    waiting time until ``until_ms``, summed over the requests that are not dropped, and the sum of
+    the response times.
     """
     arrival_ms, batch_of, start_ms, finish_of, model_of, _, _ = record
     until_ms = terms.until_ms

@@ -97,10 +97,7 @@ class ModelLevel(NamedTuple):
 def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
     """Return the plan that runs the model of the lowest level that meets the load.
 
-    Parameters
-    ----------
-    levels : sequence of ModelLevel
-        By rising load, the last one infinite.
+    ``levels`` are by rising load, the last one infinite.
     """
     loads = [level.load_qps for level in levels]
 

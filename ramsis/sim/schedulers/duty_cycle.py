@@ -19,16 +19,9 @@ from ramsis.sim.engine import Scheduler, WorkerGroup
 class DutyCycle(Scheduler[WorkerGroup]):
     """Scheduler of fixed batch limits; a worker with several variants serves them in turn.
 
-    Parameters
-    ----------
-    engine : WorkerGroup
-        Its fleet's models are the uses, in their order.
-    batches : sequence of int
-        Largest batch of each use.
-    use_of : callable
-        The use that a request is routed to.
-    drop : bool
-        Whether to drop requests that would be late.
+    The models of the fleet are the uses, in their order, each with its largest batch in
+    ``batches``; ``use_of`` returns the use that a request is routed to. If ``drop``, requests that
+    would be late are dropped.
     """
 
     def __init__(

@@ -33,18 +33,10 @@ _Division = tuple[tuple[range, float, tuple[float, ...]], ...]
 class Policies:
     """Scheduler that follows policies by load, for one station or several.
 
-    Parameters
-    ----------
-    policies : PolicySet of Policy, or iterable of Policy
-        Of one arrival process; policies without a set are for one station, or for like ones, and
-        for different loads.
-    source : str
-        Where they are from, for messages.
-    dispatch : str, optional
-        Another dispatch rule than the policies were made for: ``round-robin`` or
-        ``shortest-queue`` for each other's.
-    slowness : float
-        Batches take so many times as long as the policies count on; see :meth:`when_slow`.
+    Policies without a set are of one arrival process, for one station or like ones, and for
+    different loads. ``source`` says in messages where they are from. ``dispatch`` is another rule
+    than they were made for: ``round-robin`` or ``shortest-queue`` for each other's. Batches take
+    ``slowness`` times as long as the policies count on (:meth:`when_slow`).
     """
 
     def __init__(
@@ -61,21 +53,8 @@ class Policies:
     ) -> Policies:
         """Load the policies that a folder's manifest lists, or a single policy file.
 
-        Parameters
-        ----------
-        path : path
-        process : str, optional
-            Label of the arrival process whose policies to take; needed when the set has several
-            and none of them is ``poisson``.
-        dispatch : str, optional
-            As above.
-
-        Raises
-        ------
-        InputFileError
-            When a file cannot be read or breaks its format.
-        InvalidValueError
-            The set has no policy for the process.
+        ``process`` is the label of the arrival process whose policies to take; it is needed when
+        the set has several and none of them is ``poisson``.
         """
         policy_set = read_set(path) if Path(path).is_dir() else _simple_set([read(path)])
         labels = policy_set.processes

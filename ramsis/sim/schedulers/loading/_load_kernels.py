@@ -151,16 +151,10 @@ def best_load(
 ) -> tuple[int, int]:
     """Return the load with the largest net gain of requests per ms, as (model, worker).
 
-    Return (-1, -1) if no load has a positive net gain.
-
-    Parameters
-    ----------
-    cold : ndarray of int, shape (C,)
-        Models that no worker holds; their waiting requests can be in time after a load.
-    gone : ndarray of bool, shape (M,)
-        Overwritten with the models that the worker has to unload first.
-    overload : bool
-        Whether held models that are overloaded may get a further copy.
+    Return (-1, -1) if no load has a positive net gain. ``cold``, (C,), are the models that no
+    worker holds and whose waiting requests can be in time after a load; if ``overload``, held
+    models that are overloaded may get a further copy. ``gone``, (M,), is overwritten with the
+    models that the worker has to unload first.
     """
     able, at_work, free_mb, free_places = room
     held, runs, memory_mb, load_ms, blocking, _ = places

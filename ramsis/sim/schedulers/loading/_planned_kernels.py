@@ -140,16 +140,9 @@ def to_give_up(
 
     Candidates are the numbers of drops after which the next batch of some size is in time. For
     each, the rest of the queue is simulated: the largest batches that are in time, one after the
-    other, each taking 1 / ``lanes`` of its time.
-
-    Parameters
-    ----------
-    due_ms : ndarray
-        Deadlines of the queue, rising.
-    took_ms, best : ndarrays, shape (B + 1,)
-        Rows of the model in :class:`WorkerTimes`.
-    lanes : float
-        Number of batches of the model that can run at the same time.
+    other, each taking 1 / ``lanes`` of its time; so many batches of the model can run at a time.
+    ``due_ms`` are the deadlines of the queue, rising; ``took_ms`` and ``best``, (B + 1,), rows of
+    the model in :class:`WorkerTimes`.
     """
     waiting, most = len(due_ms), len(best) - 1
     drops, served = 0, -1

@@ -80,12 +80,8 @@ def choose_copies(
 ) -> IntArray:
     """Choose the number of copies of each model, (M,).
 
-    Parameters
-    ----------
-    held : ndarray of bool, shape (W, M)
-        Whether a worker holds a model now.
-    least : float
-        Least gain of a further copy: how much it lowers the work of each other copy, in workers.
+    ``held``, (W, M), is whether a worker holds a model now; ``least`` the least gain of a further
+    copy: how much it lowers the work of each other copy, in workers.
     """
     copies = np.zeros(len(load.rate), dtype=np.int64)
     count_copies(cluster, load, held, least, (1.0 - _SPARE) * float(cluster.room_mb.sum()),
@@ -107,12 +103,7 @@ def bound_on_served(
 ) -> float:
     """Return an upper bound on the number of requests that any placement serves.
 
-    Parameters
-    ----------
-    counts : ndarray, shape (K, M)
-        Requests of each window.
-    cost_ms : ndarray, shape (M,)
-        Time that a request takes, > 0.
+    ``counts``, (K, M), are the requests of each window, ``cost_ms``, (M,), the time of a request.
     """
     able = np.count_nonzero(cluster.room_mb)  # workers that have any room
     return most_served(cluster.memory_mb, float(cluster.room_mb.sum()), counts, cost_ms,

@@ -19,14 +19,7 @@ from ramsis.sim.engine import Engine, Scheduler, check_at_least
 class Invoked(Scheduler[Engine]):
     """Base class of schedulers that decide at fixed times, each worker in turn.
 
-    Parameters
-    ----------
-    name : str
-        For messages.
-    every_ms : float
-        Time between two decisions.
-    slots : int
-        Models that are looked at in a decision.
+    A decision comes every ``every_ms`` and looks at ``slots`` models; ``name`` is for messages.
     """
 
     def __init__(self, engine: Engine, name: str, every_ms: float, slots: int) -> None:

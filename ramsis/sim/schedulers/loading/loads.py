@@ -69,18 +69,8 @@ _FIRST = 0.25  # of a window, until the first plan
 class LoadsByPlan(Scheduler[Engine]):
     """Scheduler that plans which models are loaded where; subclasses decide about batches.
 
-    Parameters
-    ----------
-    every_ms : float
-        Period of :meth:`look`, which updates rates and starts loads.
-    window_ms : float
-        Length of a window, and time between two plans.
-    windows : int
-        Number of past windows from which a plan is made.
-    worth : float
-        Least share of a worker's time that a further copy takes off each other copy.
-    load_weight : float
-        Value of a ms of loading, in ms of work.
+    Parameters are as of :class:`~ramsis.sim.schedulers.loading.planned.Planned`. :meth:`look`,
+    every ``every_ms``, updates rates and starts loads.
     """
 
     def __init__(
