@@ -94,60 +94,58 @@ def import_profile(
     check_known("unknown format", format, ("auto", *FORMATS), "format")
     if not paths:
         raise InvalidValueError("no files", where="source", allowed="a path, or one or more")
-    if confidences is None:
-        return _imported(paths, format, models, accuracy, name, given or Given())
-    samples = read_samples(confidences, models)
-    if len(paths) == 1 and is_profile(paths[0]):
-        profile = _changed(load(paths[0]), format, models, accuracy, name, given or Given())
+    given = given or Given()
+    samples = None if confidences is None else read_samples(confidences, models)
+    if samples is not None and len(paths) == 1 and is_profile(paths[0]):
+        profile = load(paths[0])
+        _refuse_options_beside(profile, format, given)
+        profile = profile if models is None else profile.subset(models)
+        accuracies = _accuracies(accuracy, given) or {}
+        profile = replace(profile, name=name or profile.name, models=tuple(
+            replace(model, accuracy=accuracies.get(model.name, model.accuracy))
+            for model in profile.models))
     else:
-        profile = _imported(paths, format, models, accuracy, name,
-                            replace(given or Given(), accuracies=samples.accuracies))
-    return samples.added_to(profile)
+        if samples is not None:
+            given = replace(given, accuracies=samples.accuracies)
+        measured, chosen = _measured(paths, format, given)
+        measured = _pick(measured, models, str(paths[0]))
+        check_number(measured, paths[0])
+        profile = _profile_set(measured, paths[0], chosen, _accuracies(accuracy, given), name,
+                               given)
+    return profile if samples is None else samples.added_to(profile)
 
 
-def _changed(
-    profile: ProfileSet, format: str, models: Sequence[str] | None,
-    accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
-) -> ProfileSet:
-    """Return the set of a profile file with some models, new accuracies or a new name."""
+def _accuracies(
+    accuracy: str | os.PathLike[str] | Mapping[str, float] | None, given: Given
+) -> Mapping[str, float] | None:
+    return (read_accuracy(accuracy, given.accuracy_unit)
+            if isinstance(accuracy, str | os.PathLike) else accuracy)
+
+
+def _refuse_options_beside(profile: ProfileSet, format: str, given: Given) -> None:
+    """Refuse options on what a table or a tool's file holds, as the source is a profile file."""
     if format != "auto" or given:
         raise InvalidValueError("a profile file states all that these options say",
                                 where="--format, --batch, --model-name, --metric, --column, "
                                 "--unit, --accuracy-unit, --law, --instance, --processes",
                                 value=profile.name, allowed="none of these options")
-    accuracies = read_accuracy(accuracy) if isinstance(accuracy, str | os.PathLike) else (
-        accuracy or {})
-    changed = profile if models is None else profile.subset(models)
-    return replace(changed, name=name or profile.name, models=tuple(
-        replace(model, accuracy=accuracies.get(model.name, model.accuracy))
-        for model in changed.models))
 
 
-def _imported(
-    paths: Sequence[Path], format: str, models: Sequence[str] | None,
-    accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
-) -> ProfileSet:
-    """Return the profile set of another program's files."""
+def _measured(
+    paths: Sequence[Path], format: str, given: Given
+) -> tuple[dict[str, MeasuredModel], str]:
+    """Read another program's files; return their models, and the format that they have."""
     for path in paths:
         if not path.exists():
             raise InputFileError("no such file or folder", where=str(path))
-    if len(paths) > 1:
-        return _import_files(paths, format, models, accuracy, name, given)
-    (path,) = paths
-    chosen = (format if format != "auto" else
-              "instances" if given.instance or given.processes else detect(path))
-    # Who says what columns hold has a table, whatever its header looks like.
-    if format == "auto" and chosen in TABLE_FORMATS and given and not path.is_dir():
-        chosen = "table"
-    measured = _read(path, chosen, given)
-    return _profile_set(measured, path, chosen, models, accuracy, name, given)
-
-
-def _import_files(
-    paths: Sequence[Path], format: str, models: Sequence[str] | None,
-    accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
-) -> ProfileSet:
-    """Return the profile set of several files of one run each."""
+    if len(paths) == 1:
+        (path,) = paths
+        if format == "auto":
+            format = "instances" if given.instance or given.processes else detect(path)
+            # Who says what columns hold has a table, whatever its header looks like.
+            if format in TABLE_FORMATS and given and not path.is_dir():
+                format = "table"
+        return _read(path, format, given), format
     formats = {str(path): format if format != "auto" else
                "a folder" if path.is_dir() else detect(path) for path in paths}
     others = [f"{path} ({kind})" for path, kind in formats.items() if kind not in RUN_FORMATS]
@@ -156,43 +154,38 @@ def _import_files(
             "not several files of one run each and of one format", where=others[0] if others
             else ", ".join(f"{path} ({kind})" for path, kind in formats.items()),
             allowed=f"one table or folder, or files of one of: {', '.join(RUN_FORMATS)}")
-    (chosen,) = set(formats.values())
-    _refuse_given(chosen, given)
+    (format,) = set(formats.values())
+    _refuse_given(format, given)
     files = [(path.as_posix(), path) for path in paths]
-    measured = gather(files, RUN_FORMATS[chosen].read, given, chosen)
-    return _profile_set(measured, paths[0], chosen, models, accuracy, name, given)
+    return gather(files, RUN_FORMATS[format].read, given, format), format
 
 
 def _profile_set(
-    measured: dict[str, MeasuredModel], path: Path, chosen: str, models: Sequence[str] | None,
-    accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
+    measured: dict[str, MeasuredModel], path: Path, format: str,
+    accuracies: Mapping[str, float] | None, name: str | None, given: Given,
 ) -> ProfileSet:
     """Return the checked set of the models of a source."""
-    measured = _pick(measured, models, str(path))
-    check_number(measured, path)
-    accuracies = (read_accuracy(accuracy, given.accuracy_unit)
-                  if isinstance(accuracy, str | os.PathLike) else accuracy)
     for key, item in measured.items():
         if item.accuracy is None:
             item.accuracy = given.accuracies.get(key)
-    _alone_counts_one(measured, accuracies)
-    _refuse_without_sizes(measured, path)
-    profiles = [_model(key, item, accuracies or {}, str(path)) for key, item in measured.items()]
-    note: dict[str, object] = {"imported_from": path.resolve().name, "format": chosen}
-    notes = list(dict.fromkeys(line for item in measured.values() for line in item.notes))
-    if notes:
-        note["notes"] = notes
-    own_name = path.resolve().name if path.is_dir() else path.stem
-    return ProfileSet(name or own_name, tuple(profiles), measurement=note)
-
-
-def _refuse_without_sizes(measured: Mapping[str, MeasuredModel], path: Path) -> None:
-    """Refuse a model without service times by request size if other models have them."""
+    if len(measured) == 1 and accuracies is None:
+        (item,) = measured.values()
+        if item.accuracy is None:  # no choice depends on it
+            item.accuracy = 1.0
+            item.notes.append("no accuracy: the only model counts 1, so that figures are shares "
+                              "of requests answered in time")
     without = [key for key, item in measured.items() if item.sized is None]
     if without and len(without) < len(measured):
         raise InputFileError("no times by size, beside models with them",
                              where=f"{path}: model {without[0]}",
                              allowed="rows of two or more sizes, or --models without this model")
+    profiles = [_model(key, item, accuracies or {}, str(path)) for key, item in measured.items()]
+    note: dict[str, object] = {"imported_from": path.resolve().name, "format": format}
+    notes = list(dict.fromkeys(line for item in measured.values() for line in item.notes))
+    if notes:
+        note["notes"] = notes
+    own_name = path.resolve().name if path.is_dir() else path.stem
+    return ProfileSet(name or own_name, tuple(profiles), measurement=note)
 
 
 def _refuse_given(format: str, given: Given) -> None:
@@ -250,19 +243,6 @@ def _pick(
         raise InputFileError("accuracies of several tasks do not compare", where=f"{path}: task",
                              value=", ".join(tasks), allowed="models of one task (name them)")
     return picked
-
-
-def _alone_counts_one(
-    measured: dict[str, MeasuredModel], accuracies: Mapping[str, float] | None
-) -> None:
-    """Set accuracy 1 for a single model without accuracy, as no choice depends on it."""
-    if len(measured) != 1 or accuracies is not None:
-        return
-    (item,) = measured.values()
-    if item.accuracy is None:
-        item.accuracy = 1.0
-        item.notes.append("no accuracy: the only model counts 1, so that figures are shares of "
-                          "requests answered in time")
 
 
 def _model(

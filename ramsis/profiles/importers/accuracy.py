@@ -53,9 +53,6 @@ def _from_json(file: Path, by_user: str | None) -> dict[str, float]:
     """Read accuracies by model from JSON, as fractions; ``by_user`` is the unit if not stated."""
     document = read_json(file)
     unit, values = document.get("unit"), document.get("accuracy")
-    if by_user is not None and not isinstance(values, Mapping):
-        return {key: _fraction(value, by_user, f"{file}: {key}")
-                for key, value in document.items()}
     if isinstance(values, Mapping):
         if not isinstance(unit, str) or unit not in _FULL or set(document) != {"unit", "accuracy"}:
             raise InputFileError(
@@ -64,59 +61,60 @@ def _from_json(file: Path, by_user: str | None) -> dict[str, float]:
                                 if key != "accuracy"),
                 allowed='only "unit": "percent" or "fraction" beside "accuracy"'
             )
-        accuracies = {key: _fraction(value, unit, f"{file}: {key}")
-                      for key, value in values.items()}
+        accuracies = _fractions(values, unit, file)
         _check_unit(accuracies, unit, str(file))
         return accuracies
     numbers = [value for value in document.values() if isinstance(value, int | float)]
-    if any(not 0 <= value <= 1 for value in numbers):
+    if by_user is None and any(not 0 <= value <= 1 for value in numbers):
         raise InputFileError(
             "unit of the accuracies is not stated", where=str(file), value=max(numbers, key=abs),
             allowed='{"unit": "percent" or "fraction", "accuracy": {model: number}}, or '
             "--accuracy-unit")
-    return {key: _fraction(value, "fraction", f"{file}: {key}")
-            for key, value in document.items()}
+    return _fractions(document, by_user or "fraction", file)
+
+
+def _fractions(values: Mapping[str, Any], unit: str, file: Path) -> dict[str, float]:
+    return {key: _fraction(value, unit, f"{file}: {key}") for key, value in values.items()}
 
 
 def _from_csv(file: Path, by_user: str | None) -> dict[str, float]:
     table = read_rows(file)
-    if {"model", "top1", "top1_err"} <= set(table.columns):
-        return _from_timm(table)
-    units = [unit for unit in _FULL if f"accuracy_{unit}" in table.columns]
-    if by_user is not None and not units and "accuracy" in table.columns:
-        units = [by_user]
-    if len(units) != 1:
-        raise InputFileError("unit of the accuracies is not stated once", where=f"{file}: header",
-                             value=", ".join(table.columns),
-                             allowed="model and accuracy_percent, or model and accuracy_fraction, "
-                             "model and accuracy with --accuracy-unit, or timm's model, top1, "
-                             "top1_err")
-    column = next(name for name in (f"accuracy_{units[0]}", "accuracy") if name in table.columns)
-    table.require(("model", column))
+    of_timm = {"model", "top1", "top1_err"} <= set(table.columns)
+    if of_timm:
+        column, unit = "top1", "percent"
+        table.require((), _TIMM)
+    else:
+        column, unit = _column(table, by_user)
+        table.require(("model", column))
     accuracies: dict[str, float] = {}
     for row in table.rows:
         name = row.text("model")
+        if of_timm and row.cells.get("img_size"):
+            name += f"@{row.cells['img_size']}"
         if name in accuracies:
             raise InputFileError("model appears twice", where=row.at("model"), value=name)
-        accuracies[name] = _fraction(row.number(column), units[0], row.at(column))
-    _check_unit(accuracies, units[0], table.path)
-    return accuracies
-
-
-def _from_timm(table: Rows) -> dict[str, float]:
-    table.require((), _TIMM)
-    accuracies: dict[str, float] = {}
-    for row in table.rows:
-        size = row.cells.get("img_size")
-        name = f"{row.text('model')}@{size}" if size else row.text("model")
-        if name in accuracies:
-            raise InputFileError("model appears twice", where=row.at("model"), value=name)
-        percent = row.number("top1")
-        if not abs(percent + row.number("top1_err") - 100) < _PERCENT_SLACK:
+        value = row.number(column)
+        if of_timm and not abs(value + row.number("top1_err") - 100) < _PERCENT_SLACK:
             raise InputFileError("top1 and top1_err do not add up to 100 percent",
-                                 where=row.at("top1"), value=percent, allowed="percent")
-        accuracies[name] = _fraction(percent, "percent", row.at("top1"))
+                                 where=row.at("top1"), value=value, allowed="percent")
+        accuracies[name] = _fraction(value, unit, row.at(column))
+    if not of_timm:
+        _check_unit(accuracies, unit, table.path)
     return accuracies
+
+
+def _column(table: Rows, by_user: str | None) -> tuple[str, str]:
+    """Return the column of accuracies and its unit; ``by_user`` is the unit if it states none."""
+    stated = [(f"accuracy_{unit}", unit) for unit in _FULL if f"accuracy_{unit}" in table.columns]
+    if by_user is not None and not stated and "accuracy" in table.columns:
+        return "accuracy", by_user
+    if len(stated) != 1:
+        raise InputFileError("unit of the accuracies is not stated once",
+                             where=f"{table.path}: header", value=", ".join(table.columns),
+                             allowed="model and accuracy_percent, or model and accuracy_fraction, "
+                             "model and accuracy with --accuracy-unit, or timm's model, top1, "
+                             "top1_err")
+    return stated[0]
 
 
 def _fraction(value: Any, unit: str, where: str) -> float:
