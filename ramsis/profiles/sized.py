@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, cast, get_args
 
@@ -56,6 +56,9 @@ MAX_SIZE = 65536
 """Largest size of a request; tables have a column for each size up to it."""
 _MOST_CELLS = 1_000_000
 _MOST_TOTALS = 8192  # largest number of columns by total size: 4 MB for batches of 64
+
+ALIKE = 0.9
+"""Ratio of the errors of both laws above which they are not distinguished."""
 
 Grid = tuple[tuple[float | None, ...], ...]
 """A time in ms for each count and size; None where a cell was not measured."""
@@ -234,6 +237,11 @@ def not_falling(values: FloatArray) -> FloatArray:
     below = np.minimum.accumulate(np.minimum.accumulate(values[::-1, ::-1], 0), 1)[::-1, ::-1]
     result: FloatArray = (above + below) / 2.0
     return result
+
+
+def better_law(errors: Mapping[Law, float]) -> Law:
+    """Return the law with the smaller error; padded, which never underestimates, if similar."""
+    return "packed" if errors["packed"] < ALIKE * errors["padded"] else "padded"
 
 
 def size(value: object, name: str) -> int:

@@ -19,7 +19,6 @@ Export Files" (docs.nvidia.com/aiperf), and files that AIPerf 0.13 wrote.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +76,19 @@ def _from_summary(document: Node) -> MeasuredRun:
     if count is not None:
         statistics["n"] = int(count.positive())
     configuration = _Configuration(document)
-    configuration.refuse_several()
+    notes = [_NOTE]
+    if configuration.concurrency is None:
+        notes.append("the file does not state how many requests were in flight; on average there "
+                     "was no more than one")
+    elif configuration.concurrency.value != 1:
+        raise InputFileError(
+            "several requests were in flight, so that waiting is in the latencies",
+            where=configuration.concurrency.where, value=configuration.concurrency.value,
+            allowed="a run with --concurrency 1")
     rate = document.get("request_throughput", "avg")
     mean = statistics.get("mean_ms")
     if rate is not None and mean is not None:
         in_flight_refused(document.where, rate.number(), mean)
-    notes = [_NOTE, *configuration.notes]
     errors = document.get("error_request_count", "avg")
     if errors is not None and errors.number() > 0:
         notes.append(f"failed requests, left out: {errors.number():g}")
@@ -105,23 +111,11 @@ class _Configuration:
     """Model, batch size and requests in flight, as ``input_config`` states them."""
 
     def __init__(self, document: Node) -> None:
-        self._where = document.where
         config = document.get("input_config") or Node({}, document.where)
         self.model = _model(config)
         self.batch = _batch(config)
         self.concurrency = _concurrency(config)
         self.requests = document.get("request_count", "avg")
-        self.notes: list[str] = []
-        if self.concurrency is None:
-            self.notes.append("the file does not state how many requests were in flight; on "
-                              "average there was no more than one")
-
-    def refuse_several(self) -> None:
-        if self.concurrency is not None and self.concurrency.value != 1:
-            raise InputFileError(
-                "several requests were in flight, so that waiting is in the latencies",
-                where=self.concurrency.where, value=self.concurrency.value,
-                allowed="a run with --concurrency 1")
 
 
 def _model(config: Node) -> str | None:
@@ -166,7 +160,11 @@ def _concurrency(config: Node) -> Node | None:
 def _from_records(source: Source) -> MeasuredRun:
     left_out = {"of the warm-up": 0, "failed": 0, "cancelled": 0}
     rows: list[tuple[float, int, int]] = []
-    for record in _records(source):
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{source.where}: line {number}"
+        record = Node(parsed(line, where), where)
         reason = _left_out(record)
         if reason is None:
             rows.append(_row(record))
@@ -180,25 +178,13 @@ def _from_records(source: Source) -> MeasuredRun:
     overlap_refused(source.where, start, end)
     notes = [_NOTE, *(f"requests {reason}, left out: {n}" for reason, n in left_out.items() if n)]
     beside = _beside(source.path)
-    if beside and beside.requests:
-        _refuse_cut(source, len(rows) + sum(left_out.values()), beside.requests)
-    return MeasuredRun({}, samples.astype(float), beside.batch if beside else None,
-                       beside.model if beside else None, tuple(notes))
-
-
-def _records(source: Source) -> Iterator[Node]:
-    for number, line in enumerate(source.text.splitlines(), start=1):
-        if line.strip():
-            where = f"{source.where}: line {number}"
-            yield Node(parsed(line, where), where)
-
-
-def _refuse_cut(source: Source, records: int, requests: Node) -> None:
-    """Refuse fewer records than there were requests."""
-    if records < requests.number():
+    records = len(rows) + sum(left_out.values())
+    if beside and beside.requests and records < beside.requests.number():
         raise InputFileError("fewer records than the run had requests, so the file is cut off",
                              where=source.where, value=records,
-                             allowed=f"{requests.number():g}, as {_SUMMARY} beside it says")
+                             allowed=f"{beside.requests.number():g}, as {_SUMMARY} beside it says")
+    return MeasuredRun({}, samples.astype(float), beside.batch if beside else None,
+                       beside.model if beside else None, tuple(notes))
 
 
 def _left_out(record: Node) -> str | None:

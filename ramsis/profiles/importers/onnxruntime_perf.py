@@ -75,8 +75,7 @@ def _from_rows(source: Source) -> MeasuredRun:
             continue
         statistic = _STATISTIC.fullmatch(line)
         if statistic:
-            _refuse_again(statistic[1], stated, where)
-            stated[statistic[1]] = _seconds(statistic[2], statistic[3], where)
+            _state(stated, statistic, where)
             continue
         if not _ROW.fullmatch(line):
             raise InputFileError("not a line of results", where=where, value=line,
@@ -97,10 +96,13 @@ def _from_rows(source: Source) -> MeasuredRun:
         "peak working set and CPU usage, left out"))
 
 
-def _refuse_again(name: str, stated: dict[str, float], where: str) -> None:
+def _state(stated: dict[str, float], statistic: re.Match[str], where: str) -> None:
+    """Enter a statistic in seconds; refuse one that was stated before."""
+    name, text, unit = statistic.groups()
     if name in stated:
         raise InputFileError("appears twice, so the file holds several runs", where=where,
                              value=f"{name} Latency", allowed="a file for each run")
+    stated[name] = _seconds(text, unit, where)
 
 
 def _refuse_cut(stated: dict[str, float], where: str) -> None:
@@ -141,11 +143,9 @@ def _from_console(source: Source) -> MeasuredRun:
     statistics: dict[str, Any] = {"mean_ms": mean}
     stated: dict[str, float] = {}
     for match in _STATISTIC.finditer(source.text):
-        where = f"{source.where}: {match[1]} Latency"
-        _refuse_again(match[1], stated, where)
-        stated[match[1]] = _seconds(match[2], match[3], where)
-        if match[1] in _NAMES:
-            statistics[_NAMES[match[1]]] = round(stated[match[1]] * 1000, 6)
+        _state(stated, match, f"{source.where}: {match[1]} Latency")
+    statistics |= {_NAMES[name]: round(seconds * 1000, 6) for name, seconds in stated.items()
+                   if name in _NAMES}
     _refuse_cut(stated, source.where)
     if not (_PEAK.search(source.text) and (stated or source.text.endswith("\n"))):
         raise InputFileError(

@@ -35,7 +35,9 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
     """Read the run at concurrency 1."""
     document = source.node()
     experiments = list(document.item("experiments").entries())
-    alone = [entry for entry in experiments if _alone(entry)]
+    alone = [entry for entry in experiments
+             if entry.item("experiment", "mode").value == "concurrency"
+             and entry.item("experiment", "value").number() == 1]
     if len(alone) != 1:
         raise InputFileError(
             "not one experiment at concurrency 1; at others, waiting is in the latency",
@@ -50,12 +52,6 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
     if unanswered:
         notes.append(f"requests without a response, left out: {unanswered}")
     return [MeasuredRun({}, latency_ns / 1e6, notes=tuple(notes))]
-
-
-def _alone(experiment: Node) -> bool:
-    stated = experiment.item("experiment")
-    return (stated.item("mode").value == "concurrency"
-            and stated.item("value").number() == 1)
 
 
 def _latencies(experiment: Node) -> tuple[NDArray[np.float64], int]:

@@ -74,20 +74,21 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
     name = _chosen(source, given.metric)
     factor = _factor(source, name, given.unit)
     series = _series(source, name)
-    _refuse_cut(f"{source.where}: {name}", series)
+    for (model, batch), item in series.items():
+        if len(item.kinds) < 3:
+            raise InputFileError(
+                "not all of buckets, sum and count are there, so the file is cut off",
+                where=f"{source.where}: {name} of model {model}, batch size {batch}",
+                value=", ".join(sorted(item.kinds)), allowed="_bucket, _count, _sum")
     counted = {key: item for key, item in series.items() if item.total > 0}
     if not counted:
         raise InputFileError("the histogram is empty", where=f"{source.where}: {name}")
-    notes = _left_out(source, name, len(series) - len(counted))
-    return [_run(f"{source.where}: {name}", key, item, factor, notes)
-            for key, item in counted.items()]
-
-
-def _left_out(source: Source, name: str, empty: int) -> list[str]:
-    """Return notes on other histograms and on empty series, which are left out."""
     others = [other for other in dict.fromkeys(_TYPE.findall(source.text)) if other != name]
     notes = [f"other histograms, left out: {', '.join(others)}"] if others else []
-    return notes + ([f"series without a count, left out: {empty}"] if empty else [])
+    if len(counted) < len(series):
+        notes.append(f"series without a count, left out: {len(series) - len(counted)}")
+    return [_run(f"{source.where}: {name}", key, item, factor, notes)
+            for key, item in counted.items()]
 
 
 def _chosen(source: Source, wanted: str | None) -> str:
@@ -121,10 +122,11 @@ def _likeliest(names: Sequence[str]) -> str:
 
 def _factor(source: Source, name: str, stated: str | None) -> float:
     unit = name.rpartition("_")[2]
-    if unit in _MS and stated is not None and MS[stated] != MS[unit]:
+    if unit not in _MS:
+        unit = stated or ""
+    elif stated is not None and MS[stated] != MS[unit]:
         raise InvalidValueError("the name of the histogram states another unit", where="--unit",
                                 value=stated, allowed=f"{unit}, or no --unit")
-    unit = unit if unit in _MS else stated or ""
     if not unit:
         raise InputFileError("the name does not end in a unit of time", where=source.where,
                              value=name, allowed="--unit s (ms, us, ns)")
@@ -144,8 +146,7 @@ def _from_triton(source: Source) -> list[MeasuredRun]:
             continue
         where = f"{source.where}: line {number}"
         if line in seen:
-            raise InputFileError("appears twice", where=where, value=line,
-                                 allowed="each sample once: a file of one scrape")
+            raise _again(where, line)
         seen.add(line)
         counts = sums.setdefault(_labels(sample[2] or "", where).get("model", "model"), {})
         counts[name] = counts.get(name, 0.0) + _value(sample[3], where)
@@ -192,8 +193,7 @@ def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _S
         # The name and all labels identify a sample.
         identity = (sample[1], *sorted(f"{label}={text}" for label, text in labels.items()))
         if identity in seen:
-            raise InputFileError("appears twice", where=where, value=line,
-                                 allowed="each sample once: a file of one scrape")
+            raise _again(where, line)
         seen.add(identity)
         item = series.setdefault(_key(labels, where), _Series())
         kind = sample[1].removeprefix(name)
@@ -210,13 +210,9 @@ def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _S
     return series
 
 
-def _refuse_cut(where: str, series: dict[tuple[str | None, int | None], _Series]) -> None:
-    for (model, batch), item in series.items():
-        if len(item.kinds) < 3:
-            raise InputFileError(
-                "not all of buckets, sum and count are there, so the file is cut off",
-                where=f"{where} of model {model}, batch size {batch}",
-                value=", ".join(sorted(item.kinds)), allowed="_bucket, _count, _sum")
+def _again(where: str, line: str) -> InputFileError:
+    return InputFileError("appears twice", where=where, value=line,
+                          allowed="each sample once: a file of one scrape")
 
 
 def _labels(text: str, where: str) -> dict[str, str]:
@@ -251,8 +247,9 @@ def _key(labels: dict[str, str], where: str) -> tuple[str | None, int | None]:
 
 def _run(
     where: str, key: tuple[str | None, int | None], series: _Series, factor: float,
-    notes: list[str],
+    more: list[str],
 ) -> MeasuredRun:
+    """Return a run with mean and percentiles interpolated in the buckets of a histogram."""
     edges = sorted(series.counts)
     counts = np.array([series.counts[edge] for edge in edges])
     if not edges or edges[-1] != math.inf or counts[-1] != series.total:
@@ -271,16 +268,7 @@ def _run(
     if not least * (1 - _SLACK) <= mean <= most * (1 + _SLACK):
         raise InputFileError("the sum does not fit the buckets, so their units differ",
                              where=where, value=mean, allowed=f"a mean from {least:g} to {most:g}")
-    return _from_buckets(key, series, edges, counts, factor, notes)
-
-
-def _from_buckets(
-    key: tuple[str | None, int | None], series: _Series, edges: Sequence[float],
-    counts: np.ndarray[Any, np.dtype[np.float64]], factor: float, more: list[str],
-) -> MeasuredRun:
-    """Return a run with mean and percentiles interpolated in the buckets of a histogram."""
-    statistics: dict[str, Any] = {"n": int(series.total),
-                                  "mean_ms": series.sum / series.total * factor}
+    statistics: dict[str, Any] = {"n": int(series.total), "mean_ms": mean * factor}
     notes = ["percentiles are those of a histogram, on the straight line between the ends of a "
              "bucket", *more]
     unknown = []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ramsis.arrays import BoolArray, FloatArray
 from ramsis.errors import InputFileError, InvalidValueError, check_known, whole
@@ -31,6 +31,7 @@ from ramsis.profiles.measure.labels import MAX, LabelledSamples
 from ramsis.profiles.measure.resume import KeptRuns, check_writable, partial_path, unfinished
 from ramsis.profiles.measure.sampling import (
     CONFIDENCE,
+    Runnable,
     Sampled,
     StopRule,
     sample_batches,
@@ -188,7 +189,9 @@ def measure_profile(
         if restart:
             partial_path(out).unlink(missing_ok=True)
             kept.discard()
-        record.go_on_from(unfinished(partial_path(out), record.hardware, record.description))
+        if partial_path(out).exists():
+            record.go_on_from(
+                unfinished(partial_path(out), record.hardware, record.description))
         kept.go_on(watched.model_changed)
     record.watch(0.0, watched)
     missing = {key: model for key, model in by_name.items() if key not in record.models}
@@ -228,10 +231,10 @@ class _Record:
     spells: dict[str, Any] | None = None
     mixed: dict[str, MixedBatches] = field(default_factory=dict)  # by model
 
-    def go_on_from(self, before: ProfileSet | None) -> None:
+    def go_on_from(self, before: ProfileSet) -> None:
         """Resume with the models that an interrupted measurement has finished."""
-        for model in before.models if before else ():
-            if before and model.name in self.accuracies:
+        for model in before.models:
+            if model.name in self.accuracies:
                 accuracy = self.accuracies[model.name].accuracy
                 self.models[model.name] = replace(model, accuracy=accuracy)
                 self.input_shapes[model.name] = before.measurement["input_shapes"][model.name]
@@ -264,25 +267,13 @@ class _Record:
                 self.notes[name] = "not loaded: " + " ".join(str(error).split())[:300]
                 yield name
             load_ms[name] = (time.perf_counter() - start) * 1000
+        if "load_ms" not in backend.notes:  # as for functions, which are only imported
+            load_ms = {}
         if settings.size_points:
-            yield from self._measured_by_size(
-                loaded, load_ms if "load_ms" in backend.notes else {}, settings, observer, kept)
+            yield from self._measured_by_size(loaded, load_ms, settings, observer, kept)
             return
-        if settings.order == ORDERS[0]:
-            for name, sampled, trace in sample_interleaved(
-                    loaded, settings.batches, settings.stop, settings.quantiles,
-                    observer.batch_finished, runs=kept.runs, after_round=kept.after_round):
-                self.spells = spells_of(trace.keys, trace.latency_ms)
-                self._keep(name, sampled, loaded[name],
-                           load_ms[name] if "load_ms" in backend.notes else None)
-                yield name
-            return
-        for name, model_loaded in loaded.items():
-            sampled = sample_batches(
-                model_loaded, settings.batches, settings.stop, settings.quantiles,
-                partial(observer.batch_finished, name))
-            self._keep(name, sampled, model_loaded,
-                       load_ms[name] if "load_ms" in backend.notes else None)
+        for name, sampled in self._sampled(loaded, settings, observer.batch_finished, kept):
+            self._keep(name, sampled, loaded[name], load_ms.get(name))
             yield name
 
     def _measured_by_size(
@@ -300,22 +291,20 @@ class _Record:
             place |= {key_of(name, size): (name, size) for size in settings.size_points}
         sampled: dict[str, dict[int, Sampled]] = {name: {} for name, _ in place.values()}
         at_size = {key: AtSize(loaded[name], size) for key, (name, size) in place.items()}
-
-        def finished(key: str, batch: int) -> None:
-            observer.batch_finished(place[key][0], batch)
-
-        for key, one in self._sampled(at_size, settings, finished, kept):
+        for key, of_size in self._sampled(
+                at_size, settings,
+                lambda key, batch: observer.batch_finished(place[key][0], batch), kept):
             name, size = place[key]
-            sampled[name][size] = one
+            sampled[name][size] = of_size
             if len(sampled[name]) == len(settings.size_points):
                 self._keep_sized(name, sampled[name], loaded[name], load_ms.get(name), settings)
                 yield name
 
     def _sampled(
-        self, models: Mapping[str, AtSize], settings: MeasureSettings,
+        self, models: Mapping[str, Runnable], settings: MeasureSettings,
         finished: Callable[[str, int], object], kept: KeptRuns,
     ) -> Iterator[tuple[str, Sampled]]:
-        """Take the samples of models by size; yield each model's samples when it is finished."""
+        """Take the samples of models; yield each model's when it is finished."""
         if settings.order == ORDERS[0]:
             for key, sampled, trace in sample_interleaved(
                     models, settings.batches, settings.stop, settings.quantiles, finished,
@@ -332,23 +321,25 @@ class _Record:
         load_ms: float | None, settings: MeasureSettings,
     ) -> None:
         """Record the times of a model by size, and measure the law of mixed batches."""
-        sizes = [size for size, one in sorted(sampled.items()) if one.batches]
+        sizes = [size for size, of_size in sorted(sampled.items()) if of_size.batches]
+        missing = "; ".join(f"size {size}: {of_size.note}"
+                            for size, of_size in sorted(sampled.items()) if of_size.note)
+        if len(sizes) < 2:
+            self.notes[name] = f"not measured at two sizes or more: {missing}"
+            return
         mixed, why = None, None
-        if len(sizes) > 1:
-            try:
-                mixed = mixed_batches(loaded, sizes, sampled[sizes[-1]].batches[-1].batch)
-            except Exception as error:
-                reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-                why = f"which law holds was not told, as a mixed batch failed ({reason})"
-        law: Law = settings.law or (mixed.law if mixed else "padded")
-        times, batches, missing = sized_times(loaded.size_unit, law, sampled)
-        if times is None:
-            missing = "not measured at two sizes or more: " + (missing or "")
-            batches = ()
-        elif mixed is not None:
+        try:
+            mixed = mixed_batches(loaded, sizes, sampled[sizes[-1]].batches[-1].batch)
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            why = f"which law holds was not told, as a mixed batch failed ({reason})"
+        if mixed is not None:
             self.mixed[name] = mixed
-        note = "; ".join(filter(None, (missing, why))) or None
-        self._keep(name, Sampled(batches, note), loaded, load_ms, times)
+        law: Law = settings.law or (mixed.law if mixed else "padded")
+        times = sized_times(loaded.size_unit, law, {size: sampled[size].batches for size in sizes})
+        notes = "; ".join(filter(None, (missing, why)))
+        self._keep(name, Sampled(sampled[sizes[-1]].batches, notes or None), loaded, load_ms,
+                   times)
 
     def _keep(
         self, name: str, sampled: Sampled, loaded: LoadedModel, load_ms: float | None,
@@ -396,8 +387,8 @@ class _Answers:
     @property
     def published(self) -> dict[str, Published]:
         """Share of right answers of each model on the labelled samples, with the source."""
-        source = f"share of right answers to {len(self.labelled.labels)} samples of " \
-                 f"{self.labelled.source}"
+        source = (f"share of right answers to {len(self.labelled.labels)} samples of "
+                  f"{self.labelled.source}")
         return {name: Published(round(float(right.mean()), 6), source)
                 for name, (right, _) in self.models.items()}
 
@@ -421,24 +412,22 @@ def _answered(
                                 where="labels", value=labelled.path,
                                 allowed="--inputs MODULE:FUNCTION, which makes inputs from a "
                                 "batch size; functions then take inputs")
-    answers = {}
-    for name, model in by_name.items():
-        answers[name] = labelled.answered(name, backend.open(model), confidence)
-    return _Answers(labelled, answers, confidence)
+    return _Answers(labelled, {name: labelled.answered(name, backend.open(model), confidence)
+                               for name, model in by_name.items()}, confidence)
 
 
 def _by_name(backend: Backend, models: Sequence[str]) -> dict[str, str]:
     """Return the back end's names of the models by their names in the profile."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for model in models:
         name = backend.name(model)
-        if name in found:
+        if name in by_name:
             raise InvalidValueError("two models of one name", where="model", value=name,
                                     allowed="each name once")
-        found[name] = model
-    if not found:
+        by_name[name] = model
+    if not by_name:
         raise InvalidValueError("no models", where="model", allowed="one or more")
-    return found
+    return by_name
 
 
 def _accuracies(
@@ -450,23 +439,22 @@ def _accuracies(
 ) -> dict[str, Published]:
     """Return each model's accuracy: that of the user, on labelled samples, or a published one."""
     if isinstance(accuracy, str | os.PathLike):
-        given: Mapping[str, float] = read_accuracy(accuracy)
+        where, stated = str(accuracy), cast(Mapping[str, float], read_accuracy(accuracy))
         source = source or Path(accuracy).name
     else:
-        given = accuracy or {}
-    found: dict[str, Published] = {}
+        where, stated = "accuracy", accuracy or {}
+    accuracies: dict[str, Published] = {}
     for name, model in by_name.items():
-        published = (Published(given[name], source or "not stated") if name in given
+        published = (Published(stated[name], source or "not stated") if name in stated
                      else answered.get(name) or backend.published(model))
         if published is None and accuracy is None and len(by_name) == 1:
             published = Published(1.0, "none: the only model counts 1")
         if published is None:
-            where = str(accuracy) if isinstance(accuracy, str | os.PathLike) else "accuracy"
             raise InputFileError(
                 f"no accuracy for model {name!r}, which a profile of several models must state",
                 where=where, allowed="--accuracy FILE that names it, or --labels FILE")
-        found[name] = published
-    return found
+        accuracies[name] = published
+    return accuracies
 
 
 def _description(settings: MeasureSettings, backend: Backend) -> dict[str, object]:

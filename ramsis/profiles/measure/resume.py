@@ -66,9 +66,9 @@ class KeptRuns:
             kept = before.pop("runs")
             self.runs.keys = [(str(kept["models"][model]), int(batch)) for model, batch in
                               zip(kept["model"], kept["batch"], strict=True)]
-            self.runs.latency_ms = [float(one) for one in kept["latency_ms"]]
+            self.runs.latency_ms = list(map(float, kept["latency_ms"]))
             if len(self.runs.keys) != len(self.runs.latency_ms) or not all(
-                    0.0 < latency_m < math.inf for latency_m in self.runs.latency_ms):
+                    0.0 < latency_ms < math.inf for latency_ms in self.runs.latency_ms):
                 raise ValueError("runs without a time")
             digests = dict(kept.get("digests", {}))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -134,10 +134,8 @@ def check_writable(out: str | os.PathLike[str]) -> None:
 
 def unfinished(
     path: Path, hardware: Mapping[str, Any], measurement: Mapping[str, Any]
-) -> ProfileSet | None:
-    """Load the set measured so far from ``path``; None when there is no such file."""
-    if not path.exists():
-        return None
+) -> ProfileSet:
+    """Load the set measured so far from ``path``; refuse one of another measurement."""
     profile = load(path)
     _check_same(_identity(profile.hardware, profile.measurement), _identity(hardware, measurement),
                 path)

@@ -16,12 +16,11 @@ from typing import Any, cast
 from ramsis.memory import without_collection
 from ramsis.profiles.batch import STATISTICS, BatchProfile
 from ramsis.profiles.measure.backends import LoadedModel
-from ramsis.profiles.measure.sampling import Sampled, timed
-from ramsis.profiles.sized import Grid, Law, SizedTimes
+from ramsis.profiles.measure.sampling import timed
+from ramsis.profiles.sized import Grid, Law, SizedTimes, better_law
 
 _MOST_MIXED = 8  # requests in a mixed batch
 _TURNS = 11  # of the three batches; the least time counts, as others only make runs longer
-_ALIKE = 0.9  # errors that differ by less than a tenth tell nothing
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,8 @@ class MixedBatches:
 
     @property
     def law(self) -> Law:
-        """Law with the smaller error; padded, which never underestimates, if they are similar."""
-        return "packed" if self.errors["packed"] < _ALIKE * self.errors["padded"] else "padded"
+        """Law with the smaller error."""
+        return better_law(self.errors)
 
     def note(self) -> dict[str, object]:
         """Return the entry for a profile's ``measurement``."""
@@ -79,13 +78,14 @@ class MixedBatches:
 
 
 def mixed_batches(model: LoadedModel, sizes: Sequence[int], count: int) -> MixedBatches | None:
-    """Time batches with members of the smallest and the largest size; None if impossible.
+    """Time batches with members of the smallest and the largest size; None for single requests.
 
     ``sizes`` are the measured ones, rising; ``count`` the largest that was measured at the largest
     size.
     """
+    assert model.prepare_sizes is not None
     count = min(count, _MOST_MIXED) // 2 * 2
-    if count < 2 or model.prepare_sizes is None:
+    if count < 2:
         return None
     members = tuple([sizes[0]] * (count // 2) + [sizes[-1]] * (count // 2))
     mean = round(sum(members) / count)
@@ -102,25 +102,15 @@ def mixed_batches(model: LoadedModel, sizes: Sequence[int], count: int) -> Mixed
 
 
 def sized_times(
-    unit: str, law: Law, sampled: Mapping[int, Sampled]
-) -> tuple[SizedTimes | None, tuple[BatchProfile, ...], str | None]:
-    """Return times by count and size, the batches of the largest size, and what is missing.
-
-    ``sampled`` are the samples of each size.
-    """
-    by_size = {size: {batch.batch: batch for batch in measured.batches}
-               for size, measured in sorted(sampled.items()) if measured.batches}
-    notes = [f"size {size}: {measured.note}"
-             for size, measured in sorted(sampled.items()) if measured.note]
-    note = "; ".join(notes) or None
-    if len(by_size) < 2:
-        batches = next(iter(by_size.values()), {})
-        return None, tuple(batches.values()), note
+    unit: str, law: Law, measured: Mapping[int, Sequence[BatchProfile]]
+) -> SizedTimes:
+    """Return times by count and size from the batches of each size, two or more that rise."""
+    by_size = {size: {batch.batch: batch for batch in batches}
+               for size, batches in measured.items()}
     counts = sorted({count for batches in by_size.values() for count in batches})
     grids: dict[str, Grid] = {}
     for statistic in STATISTICS:
         grids[f"{statistic}_ms"] = tuple(tuple(
             batches[count].statistic_ms(statistic) if count in batches else None
             for batches in by_size.values()) for count in counts)
-    times = SizedTimes(unit, law, tuple(counts), tuple(by_size), **cast(dict[str, Any], grids))
-    return times, tuple(by_size[times.sizes[-1]].values()), note
+    return SizedTimes(unit, law, tuple(counts), tuple(by_size), **cast(dict[str, Any], grids))

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,10 +29,8 @@ from ramsis.arrays import FloatArray
 from ramsis.errors import InputFileError
 from ramsis.profiles.batch import STATISTICS, BatchProfile
 from ramsis.profiles.importers.rows import LATENCY, CsvRow, MeasuredModel, Measurements
-from ramsis.profiles.sized import LAWS, Grid, Law, SizedTimes
+from ramsis.profiles.sized import ALIKE, Grid, Law, SizedTimes, better_law
 from ramsis.profiles.values import placed
-
-_ALIKE = 0.9  # ratio of errors above which the laws are not distinguished
 
 _MOST_FITTED = 16  # counts and sizes of a fitted table
 _LEAST_FITTED = 8  # batches, for four factors
@@ -219,7 +217,7 @@ class LawFit:
     def tells(self) -> bool:
         """Whether the times distinguish the laws."""
         low, high = sorted(self.errors.values())
-        return low < _ALIKE * high
+        return low < ALIKE * high
 
     def time_ms(self, count: ArrayLike, size: ArrayLike) -> FloatArray:
         """Return the fitted time of batches with members of equal size."""
@@ -240,19 +238,20 @@ def fit_law(
     """Fit the times of batches by both laws, and choose the better one.
 
     The arrays, shape (n,), have the number of members, the longest and the total size, and the
-    time of each batch. Without ``law`` it is the one with the smaller error, and padded if the
-    errors are similar, as it never underestimates times.
+    time of each batch. ``law`` overrules the choice.
     """
     counts, times = np.asarray(count, float), np.asarray(time_ms, float)
-    fits = {}
-    for name, size in zip(LAWS, (longest, np.asarray(total, float) / counts), strict=True):
+    fits: dict[Law, tuple[FloatArray, FloatArray]] = {}
+    errors: dict[Law, float] = {}
+    for name, size in zip(get_args(Law), (longest, np.asarray(total, float) / counts),
+                          strict=True):
         terms = _terms(counts, np.asarray(size, float))
         factors = _not_negative(terms / times[:, None])
         ratio = times / (terms @ factors)
-        fits[name] = factors, ratio, float(np.sqrt(np.mean((1.0 / ratio - 1.0) ** 2)))
-    errors = {name: fit[2] for name, fit in fits.items()}
-    chosen = law or ("packed" if errors["packed"] < _ALIKE * errors["padded"] else "padded")
-    return LawFit(chosen, errors, fits[chosen][0], fits[chosen][1])  # type: ignore[arg-type]
+        fits[name] = factors, ratio
+        errors[name] = float(np.sqrt(np.mean((1.0 / ratio - 1.0) ** 2)))
+    chosen = law or better_law(errors)
+    return LawFit(chosen, errors, *fits[chosen])
 
 
 def _terms(count: FloatArray, size: FloatArray) -> FloatArray:
