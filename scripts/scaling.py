@@ -256,7 +256,7 @@ def alone(studies: Studies, name: str, startup_s: float) -> Iterator[dict[str, A
     for workers in range(8, MOST + 1, 3):
         run = comparison.rest.played(made("static", {"workers": workers}), study.played,
                                      study.fleet(startup_s), SEED, workers)
-        yield _point(name, startup_s, "accuracy scaling", workers, run.row())
+        yield _point(name, startup_s, "accuracy scaling", workers, vars(run))
     for model in study.profile.models:
         if not 0.76 <= model.accuracy <= 0.82:
             continue

@@ -15,8 +15,9 @@ from itertools import product
 from pathlib import Path
 
 from evaluation.case import STEP, Case
-from evaluation.command import cases_of, csv_text, parser, show
+from evaluation.command import cases_of, csv_text, parser
 from evaluation.specs import WORKER, policies_of
+from study import markdown
 
 from ramsis import profiles
 from ramsis.errors import InvalidValueError, RamsisError
@@ -82,9 +83,9 @@ def table(case: Case, folder: Path, max_queue: int) -> None:
             for models, value in zip(sets, taken, strict=True)}})
     target = folder / case.label / ("table2-quick.csv" if case.quick else "table2.csv")
     write_atomic(target, csv_text(rows))
-    show(f"Table 2: seconds to generate a policy ({scheduler}), SLO {case.slo_ms:g} ms, batches "
-         f"up to {max_queue}, {load_qps:g} QPS, {workers} workers", rows)
-    print(f"\n{target}")
+    print(f"Table 2: seconds to generate a policy ({scheduler}), SLO {case.slo_ms:g} ms, batches "
+          f"up to {max_queue}, {load_qps:g} QPS, {workers} workers\n\n"
+          f"{markdown(list(rows[0]), [list(row.values()) for row in rows])}\n\n{target}")
 
 
 if __name__ == "__main__":

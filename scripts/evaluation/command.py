@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import io
 import os
 import re
 import sys
@@ -20,11 +19,14 @@ if TYPE_CHECKING:
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-from evaluation.case import TRACE, Case  # noqa: E402 - the threads are set first
+import pandas as pd  # noqa: E402 - the threads are set first
+from study import parser_of  # noqa: E402
+
+from evaluation.case import TRACE, Case  # noqa: E402
 from ramsis.errors import RamsisError  # noqa: E402
 from ramsis.files import write_atomic  # noqa: E402
 
-__all__ = ["DEFAULT_PROFILES", "cases_of", "csv_text", "main", "parser", "show"]
+__all__ = ["DEFAULT_PROFILES", "cases_of", "csv_text", "main", "parser"]
 
 DEFAULT_PROFILES = "digits-cpu"
 # Columns of the rows that figures are drawn from.
@@ -36,8 +38,7 @@ _WORDS = {"": None, "True": True, "False": False}
 
 def parser(description: str) -> argparse.ArgumentParser:
     """The options of every script."""
-    made = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = parser_of(description)
     made.add_argument("--profiles", default=[DEFAULT_PROFILES], nargs="+", metavar="FILE|NAME",
                       help=f"profile sets (default: {DEFAULT_PROFILES})")
     made.add_argument("--out", type=Path, metavar="DIR", default=Path("evaluation_out"),
@@ -129,8 +130,7 @@ def _run_one(name: str, experiment: Experiment, case: Case, given: argparse.Name
             {key: f"{value:.7g}" if isinstance(value := row.get(key), float) else value
              for key in _DRAWN} for row in result.rows]))
         _draw_kept(experiment, case, kept)
-    show(experiment.title, experiment.shown(result.rows))
-    print(f"\n{target}.csv, .png, .svg\n")
+    print(f"{experiment.title}\n\n{experiment.shown(result.rows)}\n\n{target}.csv, .png, .svg\n")
 
 
 def _draw_kept(experiment: Experiment, case: Case, rows: Path) -> None:
@@ -162,22 +162,9 @@ def _for_pages(figure: Path, target: Path) -> None:
     small.quantize(256).save(target, optimize=True)
 
 
-def show(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows as a Markdown table."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    print(f"{title}\n\n| {' | '.join(names)} |\n|{'---|' * len(names)}")
-    for row in rows:
-        print(f"| {' | '.join(str(row.get(name, '')) for name in names)} |")
-
-
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV, the columns those of all rows."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
+    return pd.DataFrame(rows, dtype=object).to_csv(index=False)
 
 
 class _Dots:

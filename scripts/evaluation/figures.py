@@ -13,8 +13,7 @@ from ramsis.report.chart import Series
 from ramsis.report.figure import Panel, PanelRow, plot_panels
 
 __all__ = ["draw_batchings", "draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models",
-           "draw_promises", "draw_savings", "draw_violations_by_load",
-           "draw_violations_by_workers"]
+           "draw_promises", "draw_savings"]
 
 Cell = Mapping[str, Any]
 Key = Callable[[Cell], str]
@@ -172,18 +171,6 @@ def _apart_from(name: str, rows: Sequence[Cell]) -> Key:
 
     several = len(set(map(policies, rows))) > 1
     return lambda row: slo(row) + (f", {label(policies(row))}" if several else "")
-
-
-def draw_violations_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
-    """Table 3."""
-    plot_panels([PanelRow("violations (%)", panels(rows, slo, scheduler, "workers", violations),
-                          1.2, log_like=True)], path, "workers")
-
-
-def draw_violations_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
-    """Table 4."""
-    plot_panels([PanelRow("violations (%)", panels(rows, slo, scheduler, "load_qps", violations),
-                          1.2, log_like=True)], path, LOAD, log_x=not case.given_loads)
 
 
 def draw_savings(rows: Sequence[Cell], path: Path, case: Case) -> None:

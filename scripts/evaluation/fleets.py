@@ -23,12 +23,11 @@ import numpy as np
 
 from evaluation.case import FLEET, Case, round_slo
 from evaluation.figures import LOAD, effective, panels, scheduler, violations
-from evaluation.specs import CENTRAL, LEVELS, POLICIES, baselines, label, rank
+from evaluation.specs import CENTRAL, LEVELS, POLICIES, baselines, rank
 from ramsis.report.chart import Series
 from ramsis.report.figure import Panel, PanelRow, plot_panels
 
-__all__ = ["draw_fleets", "draw_promises", "draw_robustness", "errors", "fleets", "promises",
-           "robust_rows", "robustness", "shown", "text"]
+__all__ = ["draw_fleets", "draw_promises", "draw_robustness", "fleets", "promises", "robustness"]
 
 Cell = Mapping[str, Any]
 Rows = Sequence[Cell]
@@ -37,7 +36,6 @@ BEYOND = (1.05, 1.2)
 """Loads above the capacity at p95, as multiples of it."""
 _SLOS = 7
 FLEETS = (20, 60, 100)
-_HARDLY_ANY = 0.01  # violations below which a promise is held to a narrower error
 _CASES = {
     "as told": {}, "told 0.8 of the load": {"told": 0.8}, "told 1.2 of the load": {"told": 1.2},
     "gaps of CV 2": {"cv": 2.0}, "gaps of CV 4": {"cv": 4.0},
@@ -142,25 +140,6 @@ def short(row: Cell) -> float:
     return max(0.0, 100.0 * (1.0 - row["effective_accuracy"] / row["upper_bound"]))
 
 
-def shown(rows: Rows) -> Rows:
-    """A row for each number of workers, SLO and load, with the bound; violations in brackets."""
-    result: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: rank(row["scheduler"])):
-        key = row["workers"], row["slo_ms"], row["load_qps"]
-        one = result.setdefault(key, dict(zip(
-            ("workers", "SLO (ms)", "load (QPS)", "bound"),
-            (key[0], f"{key[1]:g}", f"{key[2]:,g}", f"{row['upper_bound']:.4f}"), strict=True)))
-        one[label(row["scheduler"])] = text(row)
-    return [result[key] for key in sorted(result)]
-
-
-def text(row: Cell) -> str:
-    """Effective accuracy, and violations where there are any."""
-    late = 100.0 * row["violation_rate"]
-    share = f"{late:.2g}" if late < 99.5 else "100"
-    return f"{row['effective_accuracy']:.4f}" + (f" ({share} %)" if late >= 0.0005 else "")
-
-
 def draw_promises(rows: Rows, path: Path, case: Case) -> None:
     """The difference of simulation and promise."""
     def fleet(row: Cell) -> str:
@@ -182,26 +161,6 @@ def draw_promises(rows: Rows, path: Path, case: Case) -> None:
 
 def _error(row: Cell) -> float:
     return float(row["effective_accuracy"] - row["expected_effective_accuracy"])
-
-
-def errors(rows: Rows) -> Rows:
-    """The largest errors of promises, by number of workers and service times."""
-    def largest(own: Rows) -> str:
-        worst = max(own, key=lambda row: abs(_error(row)), default=None)
-        return "–" if worst is None else f"{_error(worst):+.4f} at {worst['load_qps']:,g}"
-
-    result = []
-    for workers, service in dict.fromkeys((row["workers"], row["service"]) for row in rows):
-        own = [row for row in rows if (row["workers"], row["service"]) == (workers, service)]
-        few = [row for row in own if row["violation_rate"] < _HARDLY_ANY]
-        mean = sum(abs(_error(row)) for row in own) / len(own)
-        result.append({
-            "workers": workers, "service": "drawn" if service == DRAWN else service,
-            "cases": len(own), "mean error": f"{mean:.4f}",
-            "largest, violations < 1 %": largest(few),
-            "largest, others": largest([row for row in own if row not in few]),
-        })
-    return result
 
 
 def _case(row: Cell) -> str:
@@ -235,14 +194,3 @@ def draw_robustness(rows: Rows, path: Path, case: Case) -> None:
 
     plot_panels([row("effective accuracy", 1.3, effective, False),
                  row("violations (%)", 0.9, violations, True)], path, cases=names)
-
-
-def robust_rows(rows: Rows) -> Rows:
-    """A row for each load and case, with violations in brackets."""
-    result: dict[tuple[float, int], dict[str, Any]] = {}
-    names = list(_CASES)
-    for row in rows:
-        key = _load(row), names.index(_case(row))
-        one = result.setdefault(key, {"load (QPS)": f"{key[0]:,g}", "case": names[key[1]]})
-        one[label(row["scheduler"])] = text(row)
-    return [result[key] for key in sorted(result)]

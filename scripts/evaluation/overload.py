@@ -14,12 +14,11 @@ from typing import Any
 
 from evaluation.case import FLEET, Case
 from evaluation.figures import panels, violations
-from evaluation.fleets import text
 from evaluation.specs import CENTRAL, LEVELS, WORKER, baselines, label
 from ramsis.arrivals.load_table import read_rates
 from ramsis.report.figure import PanelRow, plot_panels
 
-__all__ = ["RULES", "draw_overload", "overload", "overload_rows"]
+__all__ = ["RULES", "draw_overload", "name_of", "overload"]
 
 Rows = Sequence[Mapping[str, Any]]
 PEAKS = (1.0, 1.2)
@@ -51,17 +50,7 @@ def overload(case: Case) -> dict[str, Any]:
                        "greedy:late=serve"]}
 
 
-def overload_rows(rows: Rows) -> Rows:
-    """Effective accuracy by trace and scheduler, violations in brackets."""
-    result: dict[tuple[str, float], dict[str, Any]] = {}
-    for row in rows:
-        key = row["trace"], row["trace_scale"]
-        one = result.setdefault(key, {"trace": f"{row['trace']} × {row['trace_scale']:g}"})
-        one[_name(row)] = text(row)
-    return [result[key] for key in sorted(result)]
-
-
-def _name(row: Mapping[str, Any]) -> str:
+def name_of(row: Mapping[str, Any]) -> str:
     """A scheduler with its rule for late queries."""
     known = row["scheduler"]
     if known in RULES:
@@ -72,14 +61,14 @@ def _name(row: Mapping[str, Any]) -> str:
 
 def draw_overload(rows: Rows, path: Path, case: Case) -> None:
     """A point for each trace and scheduler."""
-    names = [str(one["trace"]) for one in overload_rows(rows)]
-    kinds = list(dict.fromkeys(_name(row) for row in rows))
+    names = sorted({f"{row['trace']} × {row['trace_scale']:g}" for row in rows})
+    kinds = list(dict.fromkeys(name_of(row) for row in rows))
     placed = sorted(({**row, "at": names.index(f"{row['trace']} × {row['trace_scale']:g}")
-                      + 0.09 * (kinds.index(_name(row)) - len(kinds) / 2)} for row in rows),
+                      + 0.09 * (kinds.index(name_of(row)) - len(kinds) / 2)} for row in rows),
                     key=lambda row: row["at"])
     plot_panels([
-        PanelRow("effective accuracy", panels(placed, lambda _: "", _name, "at",
+        PanelRow("effective accuracy", panels(placed, lambda _: "", name_of, "at",
                                               lambda row: row["effective_accuracy"]), 1.2),
-        PanelRow("violations (%)", panels(placed, lambda _: "", _name, "at", violations), 0.9,
+        PanelRow("violations (%)", panels(placed, lambda _: "", name_of, "at", violations), 0.9,
                  log_like=True),
     ], path, cases=names)
