@@ -15,6 +15,7 @@ from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.sim import Engine, Fleet, Plan, Run, Scheduler
+from ramsis.sim.compiled import replay
 from ramsis.sim.engine import WorkerGroup
 from ramsis.synthesis.generate import modelled_policy
 from tests.policy import samples
@@ -74,6 +75,30 @@ def run(
     requests = fleet.requests(np.array(arrivals_ms, dtype=float))
     return Engine.of_fleets((fleet,), requests, duration_ms, np.random.default_rng(0),
                             load_qps).serve(start)
+
+
+def same(one: Run, two: Run) -> None:
+    """Query by query: the same worker, model, batch, start and finish, to the last bit."""
+    assert one.arrival_ms.tolist() == two.arrival_ms.tolist()
+    answered = one.batch_of >= 0
+    assert (two.batch_of[~answered] == one.batch_of[~answered]).all()
+    assert dict(zip(one.drop_request.tolist(), one.drop_ms.tolist(), strict=True)) == dict(
+        zip(two.drop_request.tolist(), two.drop_ms.tolist(), strict=True))
+    assert len(one.size) == len(two.size)
+    for name in ("start_ms", "finish_ms", "worker", "model", "size"):
+        mine, other = (getattr(run, name)[run.batch_of[answered]] for run in (one, two))
+        assert (mine == other).all(), name
+    assert one.slo_ms.tolist() == two.slo_ms.tolist()
+    assert one.reward.tolist() == two.reward.tolist()
+
+
+def both_engines(
+    fleet: Fleet, plan: Plan, arrivals_ms: NDArray[np.float64], load_qps: float | None
+) -> tuple[Run, Run]:
+    """Runs of the plain engine and of the compiled kernel on the same requests."""
+    plain = run(fleet, plan.start, arrivals_ms, 1e6, load_qps)
+    requests = fleet.requests(arrivals_ms, rng=np.random.default_rng(0))
+    return plain, replay(fleet, plan.compiled, requests, 1e6, load_qps)
 
 
 class Logged(Scheduler):

@@ -14,7 +14,7 @@ from ramsis.sim import Fleet, Policies, Recorded
 from tests.central import samples
 from tests.reference.fleet_queue import replay
 from tests.runs import run_plan
-from tests.sim.samples import lattice_arrivals, tiny
+from tests.sim.samples import both_engines, lattice_arrivals, same, tiny
 
 
 def any_table(load_qps: float, workers: int, rng: np.random.Generator) -> Policy:
@@ -41,28 +41,7 @@ def test_engines_agree_with_any_tables(arrivals, seed, workers, load, network_ms
     levels = tuple(any_table(qps, workers, rng) for qps in (150.0, 300.0, 900.0))
     fleet = dataclasses.replace(Fleet.of(tiny(), workers=workers, slo_ms=100.0),
                                 network_ms=network_ms).slower(slowness, slowness)
-    plan = Policies(levels).prepare(fleet)
-    workload = Recorded(arrivals, duration_ms=1e6)
-    told = None if load is None else load
-    one, two = (_run(fleet, plan, workload, told, engine) for engine in ("plain", "compiled"))
-    assert (one.batch_of >= 0).tolist() == (two.batch_of >= 0).tolist()
-    good = one.batch_of >= 0
-    for name in ("start_ms", "finish_ms", "worker", "model", "size"):
-        assert (getattr(one, name)[one.batch_of[good]]
-                == getattr(two, name)[two.batch_of[good]]).all(), name
-    assert sorted(zip(one.drop_request, one.drop_ms, strict=True)) == sorted(
-        zip(two.drop_request, two.drop_ms, strict=True))
-
-
-def _run(fleet, plan, workload, load, engine):  # type: ignore[no-untyped-def]
-    from ramsis.sim.compiled import replay as compiled
-    from ramsis.sim.engine import Engine
-
-    arrivals, rng = workload.arrivals_ms(np.random.default_rng(0)), np.random.default_rng(1)
-    if engine == "plain":
-        return Engine.of_fleets((fleet,), fleet.requests(arrivals), 1e6, rng, load).serve(
-            plan.start)
-    return compiled(fleet, plan.compiled, fleet.requests(arrivals, rng=rng), 1e6, load)
+    same(*both_engines(fleet, Policies(levels).prepare(fleet), arrivals, load))
 
 
 @pytest.mark.parametrize(("load_qps", "workers"), [(300.0, 1), (900.0, 4), (2500.0, 4)])

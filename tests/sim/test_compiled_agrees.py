@@ -29,22 +29,9 @@ from ramsis.sim import (
     SchedulerError,
 )
 from tests.runs import run_plan
-from tests.sim.samples import lattice_arrivals, tiny, tiny_policy, with_table
+from tests.sim.samples import both_engines, lattice_arrivals, same, tiny, tiny_policy, with_table
 
 POLICY = tiny_policy(400.0)
-
-
-def same(one: Run, two: Run) -> None:
-    """Query by query: the same worker, model, batch, start and finish, to the last bit."""
-    assert one.arrival_ms.tolist() == two.arrival_ms.tolist()
-    answered = one.batch_of >= 0
-    assert (two.batch_of[~answered] == one.batch_of[~answered]).all()
-    assert dict(zip(one.drop_request.tolist(), one.drop_ms.tolist(), strict=True)) == dict(
-        zip(two.drop_request.tolist(), two.drop_ms.tolist(), strict=True))
-    assert len(one.size) == len(two.size)
-    for name in ("start_ms", "finish_ms", "worker", "model", "size"):
-        mine, other = (getattr(run, name)[run.batch_of[answered]] for run in (one, two))
-        assert (mine == other).all(), name
 
 
 def agree(fleet: Fleet, plan: Plan, workload: Any, monitored: bool, **more: Any) -> Run:
@@ -80,22 +67,9 @@ def test_worker_policies_with_any_tables(
                    for qps in (150.0, 300.0, 900.0))
     fleet = small_fleet(workers, network_ms=network_ms).slower(slowness, slowness)
     plan = Policies(levels, dispatch=dispatch).prepare(fleet)
-    workload = Recorded(arrivals, duration_ms=1e6)
-    plain, fast = _both(fleet, plan, workload, load)
+    plain, fast = both_engines(fleet, plan, arrivals, load)
     same(plain, fast)
     assert drops or (fast.batch_of >= 0).all()
-
-
-def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> tuple[Run, Run]:
-    from ramsis.sim import Engine
-    from ramsis.sim.compiled import replay
-
-    assert plan.compiled is not None
-    times = workload.times_ms
-    plain = Engine.of_fleets((fleet,), fleet.requests(times), 1e6, np.random.default_rng(0),
-                             load).serve(plan.start)
-    return plain, replay(fleet, plan.compiled,
-                         fleet.requests(times, rng=np.random.default_rng(0)), 1e6, load)
 
 
 @pytest.mark.slow
@@ -110,7 +84,7 @@ def test_central_queue_schemes(arrivals, workers, spec, load):
     if not len(arrivals):
         return
     fleet = small_fleet(workers)
-    same(*_both(fleet, spec.prepare(fleet), Recorded(arrivals, duration_ms=1e6), load))
+    same(*both_engines(fleet, spec.prepare(fleet), arrivals, load))
 
 
 @pytest.mark.parametrize(("service", "monitored"), [("p95", False), ("distribution", True)])

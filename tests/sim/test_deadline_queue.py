@@ -24,6 +24,7 @@ from ramsis.sim.schedulers.slack_fit import SlackFit
 from ramsis.synthesis.generate import modelled_policy
 from tests.central import samples
 from tests.runs import run_plan
+from tests.sim.samples import same
 from tests.synthesis.samples import tiny_profile
 
 CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
@@ -46,15 +47,8 @@ def run(load_qps: float, engine: str, scheduler: FleetScheduler | None = None,
 @pytest.mark.parametrize("scheduler", [None, Greedy("drop"), JellyfishPlus(), SlackFit(4)])
 @pytest.mark.parametrize("load_qps", [300.0, 1500.0, 6000.0])
 def test_compiled_and_plain_runs_agree(load_qps, scheduler):
-    plain, compiled = (run(load_qps, engine, scheduler, duration_ms=1000.0)
-                       for engine in ("plain", "compiled"))
-    assert compiled.slo_ms is not None
-    assert np.array_equal(plain.slo_ms, compiled.slo_ms)
-    assert np.array_equal(plain.in_time, compiled.in_time)
-    assert np.array_equal(plain.answered_ms, compiled.answered_ms)
-    assert np.array_equal(plain.model_of, compiled.model_of)
-    assert plain.drop_request.tolist() == compiled.drop_request.tolist() or \
-        sorted(plain.drop_request) == sorted(compiled.drop_request)
+    same(*(run(load_qps, engine, scheduler, duration_ms=1000.0)
+           for engine in ("plain", "compiled")))
 
 
 def test_classes_come_in_their_shares_and_change_no_arrivals():

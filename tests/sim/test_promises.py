@@ -10,6 +10,8 @@ from itertools import product
 
 import pytest
 
+from ramsis.policy import Policy
+from ramsis.profiles import ProfileSet
 from ramsis.profiles.importers import import_profile
 from ramsis.sim import ConstantLoad, Policies
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -24,38 +26,52 @@ def images(reference_dir):
     return import_profile(reference_dir / "ramsis_image_profiles.csv", models=MODELS)
 
 
+@pytest.fixture(scope="module")
+def varying_images(images, reference_dir):
+    return import_profile(reference_dir / "ramsis_image_quantiles.csv",
+                          accuracy={model.name: model.accuracy for model in images.models})
+
+
+def settings(**changes: object) -> SynthesisSettings:
+    return SynthesisSettings(**{"slo_ms": 150.0, "workers": 60, **changes})
+
+
+def delivered(
+    profile: ProfileSet, policy: Policy, duration_s: float, seeds: int, service: str = "p95"
+) -> tuple[float, float]:
+    """Effective accuracy in simulation, and the half-width of its interval."""
+    found = simulate_profile(
+        profile, Policies((policy,)), ConstantLoad(policy.load_qps, 1000.0 * duration_s),
+        workers=policy.workers, slo_ms=policy.slo_ms, service=service,
+        seeds=range(seeds)).estimate("effective_accuracy")
+    assert found.half_width is not None
+    return found.mean, found.half_width
+
+
 @pytest.mark.parametrize(("objective", "grid", "load_qps"), [
     *product(("per-query", "per-decision"), ("fixed:400",), (800.0, 1600.0, 2800.0)),
     ("per-query", "fixed:100", 2400.0), ("per-decision", "fixed:100", 2400.0)])
 def test_image_policies_below_saturation(images, objective, grid, load_qps):
-    chosen = SynthesisSettings(slo_ms=150.0, workers=60, objective=objective, grid=grid)
-    policy = generate_policy(images, load_qps, chosen)
-    found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 60_000.0),
-                     workers=60, slo_ms=150.0, seeds=range(10)).estimate("effective_accuracy")
-    promised = policy.expectations.effective_accuracy
-    assert found.half_width is not None
-    assert found.half_width < 0.001
-    assert abs(found.mean - promised) <= 0.001 + found.half_width
-    assert found.mean >= promised - found.half_width
+    policy = generate_policy(images, load_qps, settings(objective=objective, grid=grid))
+    mean, half = delivered(images, policy, 60, 10)
+    assert half < 0.001
+    assert -half <= mean - policy.expectations.effective_accuracy <= 0.001 + half
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("load_qps", [800.0, 1600.0, 2400.0, 2800.0])
 def test_image_policies_with_variable_batching(images, load_qps):
     """As close as with maximal batching, which promises no more."""
-    chosen = SynthesisSettings(slo_ms=150.0, workers=60, service="p95", batching="variable",
-                               headroom=0.0)
+    chosen = settings(service="p95", batching="variable", headroom=0.0)
     policy = generate_policy(images, load_qps, chosen)
     maximal = generate_policy(images, load_qps, replace(chosen, batching="maximal"))
-    found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 60_000.0),
-                     workers=60, slo_ms=150.0, seeds=range(10)).estimate("effective_accuracy")
     promised = policy.expectations.effective_accuracy
     assert policy.replay is not None  # so both are known to some half-widths only
     assert promised >= maximal.expectations.effective_accuracy - (
         2.0 * policy.replay.effective_half_width)
-    assert found.half_width is not None
-    assert found.half_width < 0.001
-    assert promised - found.half_width <= found.mean <= promised + 0.001 + found.half_width
+    mean, half = delivered(images, policy, 60, 10)
+    assert half < 0.001
+    assert -half <= mean - promised <= 0.001 + half
 
 
 @pytest.mark.parametrize(
@@ -64,61 +80,35 @@ def test_image_policies_with_variable_batching(images, load_qps):
 )
 def test_image_policies_for_the_shortest_queue(images, workers, load_qps):
     """They have the tables of round robin, and promise what is measured."""
-    chosen = SynthesisSettings(slo_ms=150.0, workers=workers, dispatch="shortest-queue")
-    policy = generate_policy(images, load_qps, chosen)
-    found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),
-                     workers=workers, slo_ms=150.0, seeds=range(3)).estimate("effective_accuracy")
-    assert found.half_width is not None
-    margin = 0.001 + policy.replay.effective_half_width + found.half_width
-    assert abs(found.mean - policy.expectations.effective_accuracy) <= margin
+    policy = generate_policy(images, load_qps, settings(workers=workers,
+                                                        dispatch="shortest-queue"))
+    mean, half = delivered(images, policy, 30, 3)
+    margin = 0.001 + policy.replay.effective_half_width + half
+    assert abs(mean - policy.expectations.effective_accuracy) <= margin
 
 
 @pytest.mark.parametrize("load_qps", [100.0, 300.0, 500.0])
 @pytest.mark.parametrize("objective", ["per-query", "per-decision"])
 def test_small_fleets_too(objective, load_qps):
     policy = tiny_policy(load_qps, objective=objective, grid="fixed:400", max_queue=32)
-    found = simulate_profile(tiny(), Policies((policy,)), ConstantLoad(load_qps, 200_000.0),
-                     workers=4, slo_ms=100.0, seeds=range(10)).estimate("effective_accuracy")
-    promised = policy.expectations.effective_accuracy
-    assert found.half_width is not None
-    assert abs(found.mean - promised) <= 0.002 + found.half_width
-    assert found.mean >= promised - found.half_width
+    mean, half = delivered(tiny(), policy, 200, 10)
+    assert -half <= mean - policy.expectations.effective_accuracy <= 0.002 + half
 
 
-@pytest.fixture(scope="module")
-def varying_images(images, reference_dir):
-    return import_profile(reference_dir / "ramsis_image_quantiles.csv",
-                          accuracy={model.name: model.accuracy for model in images.models})
+# The paper's rule has 0.643, 0.50 and 0.01 at the first three loads. Violations cost nothing there
+# and times are true, so that accuracy alone is as high as it can be.
+_ACCURATE = {"late": "drop", "violation_price": 0.0, "headroom": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("load_qps", "late", "least"),
-    [(3200.0, "drop", 0.67), (3600.0, "drop", 0.60), (4000.0, "drop", 0.54)],
-)
-def test_late_rules_near_and_above_capacity(images, load_qps, late, least):
-    """The paper's rule has 0.643, 0.50 and 0.01 there; what is promised is within 0.01 below.
-
-    Violations cost nothing and times are true, so that accuracy alone is as high as it can be.
-    """
-    chosen = SynthesisSettings(slo_ms=150.0, workers=60, late=late, violation_price=0.0,
-                               headroom=0.0)
-    policy = generate_policy(images, load_qps, chosen)
-    found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),
-                     workers=60, slo_ms=150.0, seeds=range(4)).estimate("effective_accuracy")
-    assert found.half_width is not None
-    assert found.mean >= least
-    assert -0.01 <= policy.expectations.effective_accuracy - found.mean <= found.half_width
-
-
-@pytest.mark.parametrize("load_qps", [3200.0, 4000.0])
-def test_default_policies_near_and_above_capacity(images, load_qps):
-    """With headroom and a price of violations: they keep what they promise as well."""
-    chosen = SynthesisSettings(slo_ms=150.0, workers=60)
-    policy = generate_policy(images, load_qps, chosen)
-    found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),
-                     workers=60, slo_ms=150.0, seeds=range(4)).estimate("effective_accuracy")
-    assert found.half_width is not None
-    assert -0.01 <= policy.expectations.effective_accuracy - found.mean <= found.half_width
+@pytest.mark.parametrize(("load_qps", "changes", "least"), [
+    (3200.0, _ACCURATE, 0.67), (3600.0, _ACCURATE, 0.60), (4000.0, _ACCURATE, 0.54),
+    (3200.0, {}, 0.0), (4000.0, {}, 0.0)])
+def test_policies_near_and_above_capacity(images, load_qps, changes, least):
+    """With the default headroom and price of violations, too, a promise is within 0.01 below."""
+    policy = generate_policy(images, load_qps, settings(**changes))
+    mean, half = delivered(images, policy, 30, 4)
+    assert mean >= least
+    assert -0.01 <= policy.expectations.effective_accuracy - mean <= half
 
 
 @pytest.mark.parametrize(
@@ -131,25 +121,19 @@ def test_policies_that_know_how_times_vary(varying_images, load_qps, from_p95, m
 
     Neither has headroom or a price of violations.
     """
-    chosen = SynthesisSettings(slo_ms=150.0, workers=60, violation_price=0.0, headroom=0.0)
-    policy = generate_policy(varying_images, load_qps, chosen)
+    policy = generate_policy(varying_images, load_qps,
+                             settings(violation_price=0.0, headroom=0.0))
     assert policy.service == "distribution"
-    found = simulate_profile(varying_images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),
-                     service="distribution", workers=60, slo_ms=150.0,
-                     seeds=range(4)).estimate("effective_accuracy")
-    assert found.half_width is not None
-    assert found.mean > from_p95
-    assert -margin <= policy.expectations.effective_accuracy - found.mean <= found.half_width
+    mean, half = delivered(varying_images, policy, 30, 4, "distribution")
+    assert mean > from_p95
+    assert -margin <= policy.expectations.effective_accuracy - mean <= half
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("late", ["serve", "drop"])
 def test_small_fleets_with_times_that_vary(late):
     profile = samples.varying_profile()
-    chosen = SynthesisSettings(slo_ms=100.0, workers=4, late=late, grid="fixed:400")
-    policy = generate_policy(profile, 500.0, chosen)
-    found = simulate_profile(profile, Policies((policy,)), ConstantLoad(500.0, 200_000.0),
-                     service="distribution", workers=4, slo_ms=100.0,
-                     seeds=range(6)).estimate("effective_accuracy")
-    assert found.half_width is not None
-    assert abs(found.mean - policy.expectations.effective_accuracy) <= 0.002 + found.half_width
+    policy = generate_policy(profile, 500.0, settings(slo_ms=100.0, workers=4, late=late,
+                                                      grid="fixed:400"))
+    mean, half = delivered(profile, policy, 200, 6, "distribution")
+    assert abs(mean - policy.expectations.effective_accuracy) <= 0.002 + half

@@ -37,7 +37,7 @@ from ramsis.sim.run import Run
 from ramsis.sim.schedulers import Greedy
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst
 from ramsis.synthesis.generate import modelled_policy
-from tests.sim.samples import Anything, fleet, lattice_arrivals, tiny
+from tests.sim.samples import Anything, fleet, lattice_arrivals, same, tiny
 from tests.synthesis.samples import linear_profile, settings
 
 
@@ -161,15 +161,6 @@ def two_types() -> Cluster:
     fast = linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0), (0.92, 12.0, 9.0))
     return Cluster((WorkerType("old", tiny(), 4), WorkerType("new", fast, 6)),
                    (SloClass(100.0),))
-
-
-def same(fast: Run, plain: Run) -> None:
-    """Both runs did the same with every query, in the same batches."""
-    for name in ("answered_ms", "served_ms", "model_of", "in_time", "reward"):
-        np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name))
-    for name in ("worker", "size", "start_ms"):
-        np.testing.assert_array_equal(getattr(fast, name)[fast.batch_of[fast.answered]],
-                                      getattr(plain, name)[plain.batch_of[plain.answered]])
 
 
 @pytest.mark.parametrize("service", ["p95", "distribution"])
