@@ -8,6 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
+from ramsis import report
 from ramsis.arrivals.fitting import (
     LEVEL_STEP,
     MovingMean,
@@ -100,9 +101,7 @@ def fit(
         _print(fitted, rows)
         _print_motion(motion)
     if plot is not None:
-        from ramsis.report.simulations import plot_fit
-
-        plot_fit(fitted, plot)
+        report.plot_fit(fitted, plot)
         click.echo(f"figure in {plot}", err=True)
 
 

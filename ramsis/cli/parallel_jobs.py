@@ -19,7 +19,7 @@ from ramsis.errors import (
     NotConvergedError,
     RamsisError,
 )
-from ramsis.policy import Level, Policy, Station
+from ramsis.policy import Level, Policy
 from ramsis.profiles import ProfileSet
 from ramsis.sweep import Engine
 from ramsis.sweep.engines import Question, answers
@@ -27,7 +27,7 @@ from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.store import Place
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.capacity import Trial, fewest_workers, offered_types
-from ramsis.synthesis.schedulers import fleet_scheduler, settings_document
+from ramsis.synthesis.schedulers import fleet_scheduler
 from ramsis.synthesis.sets import Point, made_level
 
 _ERRORS = {error.exit_code: error for error in (
@@ -114,31 +114,14 @@ def level_maker(
 ) -> Callable[[Sequence[Point]], Iterator[Level[Policy]]]:
     """Return the function that :func:`ramsis.synthesis.generate_set` calls to make levels."""
     def make(points: Sequence[Point]) -> Iterator[Level[Policy]]:
-        jobs = [Question(partial(_level_document, cluster, load_qps, settings),
-                         {"asked": "level", "load_qps": load_qps,
-                          "settings": settings_document(settings)})
+        jobs = [Question(partial(_made, cluster, load_qps, settings))
                 for load_qps, settings in points]
         for _, outcome in answers(jobs, engine):
-            yield _level(value_of(outcome))
+            yield value_of(outcome)["level"]
 
     return make
 
 
-def _level_document(
-    cluster: Cluster, load_qps: float, settings: SynthesisSettings
-) -> dict[str, Any]:
-    level = made_level(cluster, load_qps, settings)
-    return {**level._asdict(), "expected": dict(level.expected), "stations": [
-        {**station._asdict(), "share": list(station.share.items()),
-         "policy": station.policy.to_document()}
-        for station in level.stations]}
-
-
-def _level(document: Mapping[str, Any]) -> Level[Policy]:
-    stations = tuple(Station(
-        station["name"], tuple(station["worker_types"]), station["workers"], station["load_qps"],
-        dict(station["share"]), Policy.from_document(station["policy"], station["name"]))
-        for station in document["stations"])
-    return Level(document["load_qps"], document["arrivals"], stations, document["expected"],
-                 document["slowness"])
+def _made(cluster: Cluster, load_qps: float, settings: SynthesisSettings) -> dict[str, Any]:
+    return {"level": made_level(cluster, load_qps, settings)}
 

@@ -14,7 +14,7 @@ __getattr__, __dir__ = names_from(globals(), {
     "ramsis.report.page": "write_report",
     "ramsis.report.placement": "plot_placement",
     "ramsis.report.profile": "plot_profile",
-    "ramsis.report.simulations": "capacity_charts over_time_charts placed_charts plan_charts "
-                                 "plot_audit plot_fit plot_frontier plot_promises promise_charts "
-                                 "scaling_charts simulation_charts",
+    "ramsis.report.simulations": "bound_charts capacity_charts over_time_charts placed_charts "
+                                 "plan_charts plot_audit plot_fit plot_frontier plot_promises "
+                                 "promise_charts scaling_charts simulation_charts",
 })

@@ -31,6 +31,11 @@ def target_words(row: Row) -> str:
     return ", ".join(words)
 
 
+def setting_words(row: Row) -> str:
+    """Return the number of workers and the SLO of a row, for a title."""
+    return f"{row['workers']} workers, SLO {row['slo_ms']:g} ms"
+
+
 def simulation_verdict(rows: Rows) -> list[str]:
     """Summarise a simulation: the best scheduler, its violations, and rows that miss the target.
 

@@ -11,23 +11,13 @@ from typing import Any
 
 import pytest
 
-from ramsis import profiles
-from ramsis.arrivals import Poisson
+from ramsis import profiles, report
 from ramsis.errors import OutputError
-from ramsis.report import figure
 from ramsis.sim import ConstantLoad, JellyfishPlus
 from ramsis.synthesis import generate_set
 from tests.cli.command import refused, snapshot
 from tests.runs import simulate_profile
 from tests.synthesis.samples import settings, tiny_profile
-
-
-class Draws(Poisson):
-    """A process of one's own that can be drawn from: pairs."""
-
-    def sample(self, duration_ms: float, rng: Any) -> Any:
-        half = ConstantLoad(self.load_qps / 2, duration_ms).arrivals_ms(rng)
-        return half.repeat(2)
 
 
 @pytest.fixture(scope="module")
@@ -134,13 +124,6 @@ def test_figures_are_those_of_the_python_interface(run, base):
     assert {key: row[key] for key in result.row()} == json.loads(json.dumps(result.row()))
 
 
-def test_every_scheme_meets_the_same_arrivals(run, base):
-    ran = run(*base, "--scheduler", "greedy", "--scheduler", "fixed:model=small", "--scheduler",
-              "clipper:model=small", "--scheduler", "infaas:accuracy=0.7", "--load", 300,
-              "--duration-s", 1, "--json")
-    assert len({row["queries"] for row in rows(ran.out)}) == 1
-
-
 def test_the_table_names_schemes_and_models(run, base):
     ran = run(*base, "--scheduler", "jellyfish-plus", "--load", 300,
               "--duration-s", 1, "--wide")
@@ -171,27 +154,6 @@ def test_recorded_timestamps_take_no_process_and_need_a_unit(run, base, tmp_path
     refused(run(*words, "--unit", "s", "--arrivals", "fixed-rate"), 2, "follow no process")
     trace.write_text("1\n3\n2\n")
     refused(run(*words, "--unit", "s"), 3, "recorded.txt: line 3", "goes back")
-
-
-@pytest.mark.parametrize(
-    "arrivals", ["poisson",
-                 "mmpp:ratio=2,burst-ms=50,share=0.2", f"{__name__}:Draws"],
-)
-def test_constant_loads_of_several_processes(run, base, arrivals):
-    ran = run(*base, "--scheduler", "greedy", "--load", 300, "--duration-s", 2, "--arrivals",
-              arrivals, "--json")
-    assert ran.code == 0, ran.err
-    assert rows(ran.out)[0]["queries"] == pytest.approx(600, rel=0.3)
-
-
-@pytest.mark.parametrize("service", ["p95", "distribution"])
-def test_service_times_fixed_or_drawn(run, service):
-    ran = run("simulate", "--profiles", "digits-cpu", "--workers", 4, "--slo-ms", 50,
-              "--scheduler",
-              "greedy", "--load", 400, "--duration-s", 1, "--service", service, "--json")
-    (row,) = rows(ran.out)
-    assert row["service"] == service
-    assert 0.5 < row["upper_bound"] < 1
 
 
 def test_a_trace_is_monitored_scaled_and_cut(run, base, policies):
@@ -259,16 +221,8 @@ def test_rows_figures_and_timelines_are_written(run, base, tmp_path):
     [
         ([], 2, ["Nothing to simulate"]),
         (["--scheduler", "greedy"], 2, ["either --load or --trace"]),
-        (["--scheduler", "greedy", "--load", 1, "--trace", "day"], 2, ["either"]),
-        (["--scheduler", "greedy", "--load", 1, "--duration-s", 0], 2, ["duration"]),
-        (["--scheduler", "greedy", "--load", 1e9], 2, ["peak load"]),
-        (["--scheduler", "greedy", "--load", 1, "--arrivals",
-          "tests.synthesis.samples:OwnPoisson"],
-         2, ["cannot be drawn from"]),
-        (["--scheduler", "greedy", "--trace", "none.txt"], 3, ["none.txt", "day"]),
         (["--scheduler", "greedy", "--trace", "day", "--scale", -1], 2, ["--scale: ", "got -1"]),
         (["--scheduler", "greedy", "--trace", "day", "--scale", 1e6], 3, ["peak load", "--unit"]),
-        (["--policy", "none", "--load", 1], 3, ["none"]),
         (["--scheduler", "infaas:accuracy=0.99", "--load", 1], 4, ["accurate enough"]),
     ],
 )
@@ -362,7 +316,7 @@ def test_rows_are_printed_when_a_figure_cannot_be_drawn(run, tiny_file, tmp_path
     def fail(charts: object, plot: Path, title: str) -> None:
         raise OutputError(f"{plot.name}: disk is full")
 
-    monkeypatch.setattr(figure, "plot_charts", fail)
+    monkeypatch.setattr(report, "plot_charts", fail)
     ran = run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load", 100,
               "--duration-s", 1, "--scheduler", "greedy", "--plot", tmp_path / "a.png")
     assert (ran.code, ran.err) == (2, "error: a.png: disk is full\n")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.cli.options.shared import gathered, scheduler_option
+from ramsis.cli.options.shared import gathered, scheduler_option, with_options
 from ramsis.cluster import Cluster, SloClass, default_service
 from ramsis.cluster.parsing import ByType, named_cluster
 from ramsis.cluster.service_times import DISTRIBUTION, FIXED
@@ -145,16 +145,13 @@ def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Comm
         return (*(type_.convert(name, None, None) for name in dispatches), *schedulers)
 
     def add(command: _Command) -> _Command:
-        for option in (
-            gathered(schedulers=named),
-            scheduler_option(help_, type=type_, metavar="NAME"),
+        return with_options(
+            command,
             click.option("--dispatch", "dispatches", type=click.Choice(list(DISPATCHES)),
                          multiple=True, metavar="NAME",
                          help=f"Policies by how requests reach workers: {DISPATCH_NAMES}.\nRepeat "
-                         "to compare.  "
-                         f"[default: {' and '.join(BOTH)}]"),
-        ):
-            command = option(command)
-        return command
+                         f"to compare.  [default: {' and '.join(BOTH)}]"),
+            scheduler_option(help_, type=type_, metavar="NAME"),
+            gathered(schedulers=named))
 
     return add

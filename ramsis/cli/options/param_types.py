@@ -105,16 +105,6 @@ class Word(_ParamType):
         return self._parse(value, param.opts[0] if param is not None else self.name)
 
 
-def _check_name(value: Any, kind: str, param: click.Parameter | None) -> None:
-    """Refuse an empty name of a file or folder to write.
-
-    As a path it means the current folder, but it usually comes from an unset variable.
-    """
-    if not str(value).strip():
-        raise InvalidValueError(f"no name of a {kind}", value=value, allowed="a path",
-                                where=param.opts[0] if param is not None else "out")
-
-
 def complete_files(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[Any]]:
@@ -122,26 +112,33 @@ def complete_files(
     return [CompletionItem(incomplete, type="file")]
 
 
-class OutFolder(click.Path):
-    """Name of an output folder."""
+class Out(click.Path):
+    """Name of a file or folder to write; what cannot be written is refused before any work.
 
-    name = "folder"
+    ``check`` takes the name, which is not empty, and the option.
+    """
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path, file_okay=False)
+    def __init__(
+        self, check: Callable[[str, str], object] = lambda name, where: None, **settings: Any
+    ) -> None:
+        super().__init__(path_type=Path, **settings)
+        self._check = check
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """Refuse an empty name, and return the path."""
-        _check_name(value, "folder", param)
+        """Check the name, and return the path."""
+        where = param.opts[0] if param is not None else "out"
+        if not str(value).strip():  # as of an unset variable; the path is the current folder
+            kind = "file" if self.file_okay else "folder"
+            raise InvalidValueError(f"no name of a {kind}", value=value, allowed="a path",
+                                    where=where)
+        self._check(str(value), where)
         return super().convert(value, param, ctx)
 
 
-class OutPlace(OutFolder):
+class OutPlace(Out):
     """Name of an output folder, or a URL, which is not checked."""
-
-    name = "place"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -153,41 +150,21 @@ class OutPlace(OutFolder):
         return value
 
 
-class OutFile(click.Path):
-    """Name of an output file; one that cannot be written is refused before any work."""
-
-    name = "file"
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        """Check that the file can be written, and return its path."""
-        _check_name(value, "file", param)
-        try:
-            if stat.S_ISDIR(os.stat(value).st_mode):
-                raise OutputError("is a folder", where=str(value), allowed="a file name")
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError) as error:  # too long, or below a file
-            raise OutputError(f"cannot write file ({getattr(error, 'strerror', None) or error})",
-                              where=str(value)) from None
-        return super().convert(value, param, ctx)
+def _check_file(name: str, where: str) -> None:
+    """Refuse a name of a folder, and one that no file can have."""
+    try:
+        if stat.S_ISDIR(os.stat(name).st_mode):
+            raise OutputError("is a folder", where=name, allowed="a file name")
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:  # too long, or below a file
+        raise OutputError(f"cannot write file ({getattr(error, 'strerror', None) or error})",
+                          where=name) from None
 
 
-class FigureFile(OutFile):
-    """Name of a figure's file; an unknown file format is refused before any work."""
-
-    name = "figure"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        """Check the figure's file format, and return its path."""
-        check_figure(value, param.opts[0] if param is not None else "plot")
-        return super().convert(value, param, ctx)
+def _check_figure_file(name: str, where: str) -> None:
+    check_figure(name, where)
+    _check_file(name, where)
 
 
 def _loads(text: str, where: str) -> tuple[float, ...]:
@@ -390,13 +367,13 @@ TRACE = Word("trace", _trace, _trace_names, files=True)
 """A trace's file or name: :class:`TraceName`."""
 SCHEDULER_TEXT = Word("scheduler", lambda text, where: text, _scheduler_names)
 """The text of a scheduler, whose meaning depends on the command."""
-OUT_FOLDER = OutFolder()
+OUT_FOLDER = Out(file_okay=False)
 """A folder to write to: a path."""
-OUT_PLACE = OutPlace()
+OUT_PLACE = OutPlace(file_okay=False)
 """A folder to write to, or a URL: a path or a text."""
-OUT_FILE = OutFile()
+OUT_FILE = Out(_check_file)
 """A path to write to."""
-FIGURE = FigureFile()
+FIGURE = Out(_check_figure_file)
 """A file name that ends in .png, .pdf or .svg: a path."""
 MODELS = Word("models", _models)
 """``A,B,C``: a list of names."""

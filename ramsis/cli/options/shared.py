@@ -35,6 +35,13 @@ from ramsis.settings import settings_of
 _Command = Callable[..., Any]
 
 
+def with_options(command: _Command, *options: Callable[[_Command], _Command]) -> _Command:
+    """Add options to a command, in the order of its help page."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def gathered(**records: Callable[..., Any]) -> Callable[[_Command], _Command]:
     """Pass options to a command as records by name, such as ``served=Served``.
 
@@ -82,21 +89,32 @@ def scheduler_option(
     return click.option("--scheduler", variable, multiple=True, help=help_text, **settings)
 
 
+def profiles_option(
+    *, required: bool = True, several: bool = True
+) -> Callable[[_Command], _Command]:
+    """Return the option ``--profiles``, of one worker type or of ``several``."""
+    return click.option(
+        "--profiles", "profile_names", type=PROFILES, required=required,
+        metavar="FILE|NAME|TYPE=FILE,..." if several else "FILE|NAME",
+        help="Profile file, or the name of a shipped profile set."
+        + ("\nOf several worker types: gpu=a.json,cpu=b.json." if several else ""))
+
+
+def slo_option(*, required: bool = True) -> Callable[[_Command], _Command]:
+    """Return the option ``--slo-ms`` of commands whose help names no SLO classes."""
+    return click.option("--slo-ms", type=SLOS, required=required, metavar="MS",
+                        help="Deadline after arrival, in ms.")
+
+
 def cluster_options(command: _Command, *, required: bool = True) -> _Command:
     """Add ``--profiles``, ``--slo-ms`` and ``--workers`` for one or several types and classes."""
-    for option in (
-        click.option("--workers", type=WORKERS, required=required, metavar="N|TYPE=N,...",
-                     help="Workers that share the load.\nOf several types: gpu=4,cpu=40."),
+    return with_options(
+        command, profiles_option(required=required),
         click.option("--slo-ms", type=SLOS, required=required, metavar="MS|MS:SHARE,...",
                      help="Deadline after arrival, in ms.\nOf several classes, with their shares "
                           "of the requests: 100:0.3,150:0.7."),
-        click.option("--profiles", "profile_names", type=PROFILES, required=required,
-                     metavar="FILE|NAME|TYPE=FILE,...",
-                     help="Profile file, or the name of a shipped profile set.\nOf several worker "
-                     "types: gpu=a.json,cpu=b.json."),
-    ):
-        command = option(command)
-    return command
+        click.option("--workers", type=WORKERS, required=required, metavar="N|TYPE=N,...",
+                     help="Workers that share the load.\nOf several types: gpu=4,cpu=40."))
 
 
 def load_option(
@@ -116,35 +134,35 @@ def plot_option(what: str) -> Callable[[_Command], _Command]:
 
 def variants_options(command: _Command, required: bool = True) -> _Command:
     """Add ``--variants``, a TOML file, and ``--code``, with functions that it may name."""
-    command = click.option(
-        "--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
-        help="Function in the variants file that may be imported.\nRepeat for several.")(command)
-    return click.option(
-        "--variants", required=required, metavar="FILE",
-        help="TOML file of the models to run, by the names in the policies.")(command)
+    return with_options(
+        command,
+        click.option("--variants", required=required, metavar="FILE",
+                     help="TOML file of the models to run, by the names in the policies."),
+        click.option("--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
+                     help="Function in the variants file that may be imported.\nRepeat for "
+                          "several."))
 
 
 def target_options(command: _Command, max_violation: float | None = 0.001) -> _Command:
     """Add ``--max-violation``, ``--min-accuracy``, ``--min-effective-accuracy``, ``--every``."""
-    for option in (
-        click.option("--max-violation", type=float, default=max_violation, metavar="V",
-                     show_default=max_violation is not None,
-                     help="Largest share of late or dropped requests."),
-        click.option("--min-effective-accuracy", type=float, metavar="E",
-                     help="Least mean accuracy, with late and dropped requests counted as 0."),
-        click.option("--min-accuracy", type=float, metavar="A",
-                     help="Least mean accuracy of the requests in time."),
+    return with_options(
+        command,
         click.option("--every", "every_ms", type=DURATION, metavar="TIME",
                      help="Meet the target in each window of this length of the trace, such as "
                           "10s, and not only on the mean."),
-    ):
-        command = option(command)
-    return command
+        click.option("--min-accuracy", type=float, metavar="A",
+                     help="Least mean accuracy of the requests in time."),
+        click.option("--min-effective-accuracy", type=float, metavar="E",
+                     help="Least mean accuracy, with late and dropped requests counted as 0."),
+        click.option("--max-violation", type=float, default=max_violation, metavar="V",
+                     show_default=max_violation is not None,
+                     help="Largest share of late or dropped requests."))
 
 
 def trace_options(command: _Command) -> _Command:
     """Add the options that say how a trace is read."""
-    for option in reversed((
+    return with_options(
+        command,
         click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)),
                      default="auto", show_default=True, metavar="NAME",
                      help="Format of the trace, if its first line does not tell it: `ramsis help "
@@ -157,10 +175,7 @@ def trace_options(command: _Command) -> _Command:
                           "row is then one request."),
         click.option("--load-column", "load_columns", metavar="NAME", multiple=True,
                      help="Column of rates or counts in a CSV trace whose rows are intervals; "
-                     "given several times, they are added up."),
-    )):
-        command = option(command)
-    return command
+                     "given several times, they are added up."))
 
 
 def workload_options(command: _Command, *, several: bool = True) -> _Command:
@@ -175,8 +190,8 @@ def workload_options(command: _Command, *, several: bool = True) -> _Command:
 
         return gathered(workload=WorkloadOptions)(command)(*positional, **options)
 
-    for option in reversed((
-        load_option(required=False, several=several),
+    return with_options(
+        decorated, load_option(required=False, several=several),
         click.option("--trace", type=TRACE, metavar="FILE|NAME",
                      help="File of timestamps or loads, or a shipped trace: day.\nLines "
                      "of times, or of seconds and QPS, or a public data set, as text, .gz or "
@@ -191,10 +206,7 @@ def workload_options(command: _Command, *, several: bool = True) -> _Command:
                           f"{', '.join(patterns())}, or {OWN}."),
         click.option("--duration-s", type=float, metavar="SECONDS",
                      help="Time of arrivals, after which the queues drain.  [default: 30, or the "
-                          "trace]"),
-    )):
-        option(decorated)
-    return decorated
+                          "trace]"))
 
 
 MOST_SEEDS = 100_000
@@ -204,32 +216,27 @@ MOST_SEEDS = 100_000
 def seed_options(seeds: int) -> Callable[[_Command], _Command]:
     """Add ``--seed`` and ``--seeds``, by default ``seeds``; the command gets a range ``seeds``."""
     def add(command: _Command) -> _Command:
-        command = gathered(seeds=_range)(command)
-        command = click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=seeds,
-                               show_default=True,
-                               help="Runs to average over, each with the next seed.")(command)
-        return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-                            help="Seed of the first run.")(command)
+        return with_options(
+            command,
+            click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+                         help="Seed of the first run."),
+            click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=seeds,
+                         show_default=True, help="Runs to average over, each with the next seed."),
+            gathered(seeds=lambda seed, seeds: range(seed, seed + seeds)))
 
     return add
 
 
-def _range(seed: int, seeds: int) -> range:
-    return range(seed, seed + seeds)
-
-
 def sizes_options(command: _Command) -> _Command:
     """Add ``--sizes`` and ``--size-column``, which belong to the workload, if there is one."""
-    for option in (
-        click.option("--size-column", metavar="NAME",
-                     help="Column or key of the sizes in the trace, or in --sizes."),
+    return with_options(
+        command,
         click.option("--sizes", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                      help="Sizes of the requests, if not in the trace: a CSV file with a column "
                           "size, and one of counts if it is a histogram.\nThe profile has to "
                           "have times by size."),
-    ):
-        command = option(command)
-    return command
+        click.option("--size-column", metavar="NAME",
+                     help="Column or key of the sizes in the trace, or in --sizes."))
 
 
 min_in_time_option = click.option(
@@ -257,19 +264,17 @@ def engine_options(default: int | None = None) -> Callable[[_Command], _Command]
             default if default and engine == "processes" else _cores()), address)
 
     def add(command: _Command) -> _Command:
-        for option in (
-            gathered(engine=made),
-            click.option("--processes", type=click.IntRange(min=1), metavar="N",
-                         help="Processes to compute in.  [default: "
-                         f"{default or 'one for each core'}]"),
-            click.option("--address", metavar="HOST:PORT",
-                         help="Ray cluster to compute on.  [default: Ray on this machine]"),
+        return with_options(
+            command,
             click.option("--engine", type=click.Choice(("processes", "ray")), default="processes",
                          show_default=True, help="Where to compute: processes of this machine, "
                          "or Ray (extra 'ray')."),
-        ):
-            command = option(command)
-        return command
+            click.option("--address", metavar="HOST:PORT",
+                         help="Ray cluster to compute on.  [default: Ray on this machine]"),
+            click.option("--processes", type=click.IntRange(min=1), metavar="N",
+                         help="Processes to compute in.  [default: "
+                         f"{default or 'one for each core'}]"),
+            gathered(engine=made))
 
     return add
 

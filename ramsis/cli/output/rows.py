@@ -7,31 +7,22 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.cells import cell_len
 
 from ramsis import __version__
-from ramsis.cli.progress import progress
+from ramsis.cli.progress import progress as progress
 from ramsis.errors import InfeasibleError
 from ramsis.policy import Policy
 from ramsis.policy.policy import price_and_headroom
 from ramsis.policy.records import RESPONSES
 from ramsis.report.verdicts import OVERLOAD, overload_rate
-from ramsis.tables import Column, in_their_terms
-
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["WIDTH", "Column", "budget_row", "budget_words", "command_line", "headroom_row",
-           "json_option", "policy_row", "print_json", "print_rows", "progress", "say",
-           "say_command", "table_options", "wide", "wide_option"]
-
+from ramsis.tables import Column as Column
+from ramsis.tables import in_their_terms
 
 _SHOWN = 10
-
-
 _GAP = 2  # characters between columns
 _LONGEST_WORD = 24  # characters of a text that stay together
 WIDTH = 100
@@ -42,24 +33,26 @@ json_option = click.option("--json", "as_json", is_flag=True,
 
 
 def _remember(context: click.Context, option: click.Parameter, value: bool) -> None:
-    context.meta["ramsis.wide"] = value
-
-
-wide_option = click.option(
-    "--wide", is_flag=True, expose_value=False, callback=_remember,
-    help="Print all columns, on lines of any width.")
-"""``--wide``, returned by :func:`wide` and not passed to the command."""
+    """Keep the value of a flag that is not passed to the command."""
+    context.meta[f"ramsis.{option.name}"] = value
 
 
 def table_options(command: Any) -> Any:
-    """Add ``--json`` and ``--wide`` to a command that prints a table."""
-    return json_option(wide_option(command))
+    """Add ``--json`` and ``--wide``, which :func:`wide` returns, to a command of a table."""
+    return json_option(click.option(
+        "--wide", is_flag=True, expose_value=False, callback=_remember,
+        help="Print all columns, on lines of any width.")(command))
+
+
+def _meta(key: str) -> Any:
+    """Return what the running command keeps under a key; None without a command."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(f"ramsis.{key}")
 
 
 def wide() -> bool:
     """Return whether all columns are to be printed, as ``--wide`` says."""
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get("ramsis.wide"))
+    return bool(_meta("wide"))
 
 
 def say(text: str) -> None:
@@ -128,6 +121,11 @@ def budget_words(policy: Policy) -> list[str]:
     return [f"within a budget of {budget.max_violation_rate:.4g}: measured "
             f"{budget.violation_rate:.4%} ± {budget.violation_half_width:.4%} violations "
             f"in {budget.queries} queries"]
+
+
+def model_words(model_share: Mapping[str, float], most: int = 3) -> str:
+    """Return the first models with their shares of the answers, at most so many."""
+    return ", ".join(f"{name} ({share:.0%})" for name, share in list(model_share.items())[:most])
 
 
 def say_command(words: Sequence[str]) -> None:
@@ -207,9 +205,7 @@ def print_json(rows: Sequence[Mapping[str, Any]], **more: Any) -> None:
 
 def command_line() -> str:
     """Return the running command as it was typed."""
-    context = click.get_current_context(silent=True)
-    words = context.meta.get("ramsis.arguments", ()) if context is not None else ()
-    return shlex.join(["ramsis", *words])
+    return shlex.join(["ramsis", *(_meta("arguments") or ())])
 
 
 def print_classes(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], unit: str) -> None:
@@ -222,12 +218,8 @@ def print_classes(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], 
         for row in rows])
 
 
-def _remember_strict(context: click.Context, option: click.Parameter, value: bool) -> None:
-    context.meta["ramsis.strict"] = value
-
-
 strict_option = click.option(
-    "--strict", is_flag=True, expose_value=False, callback=_remember_strict,
+    "--strict", is_flag=True, expose_value=False, callback=_remember,
     help="Exit with code 4 on overload, after writing everything.")
 """``--strict``, applied by :func:`tell_overload` and not passed to the command."""
 
@@ -253,8 +245,7 @@ def tell_overload(cases: Iterable[str]) -> None:
         click.echo(f"note: {case}", err=True)
     if len(overloads) > _SHOWN:
         click.echo(f"note: OVERLOAD in {len(overloads) - _SHOWN} more rows", err=True)
-    context = click.get_current_context(silent=True)
-    if overloads and context is not None and context.meta.get("ramsis.strict"):
+    if overloads and _meta("strict"):
         raise InfeasibleError(
             f"overload in {len(overloads)} of the rows above (--strict): more workers are needed, "
             "which `ramsis capacity` counts")

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
+from ramsis import report
 from ramsis.bounds import (
     CascadeBound,
     FluidBound,
@@ -194,8 +195,9 @@ def bound(
     bounds = _Bounds(cluster, times, max_batch, violation_price, max_violation)
     if cascades:
         _refuse_without_cascades(cluster, max_violation)
-    rows = [bounds.row(load_qps) | (bounds.with_cascades(load_qps) if cascades else {})
-            for load_qps in loads]
+    rows = [bounds.row(load_qps) for load_qps in loads]
+    if cascades:
+        rows = [row | bounds.with_cascades(row) for row in rows]
     _draw(rows, plot)
     optimum = _OPTIMUM_ON_TERMS if violation_price or max_violation is not None else _OPTIMUM
     if as_json:
@@ -210,10 +212,7 @@ def bound(
 
 def _draw(rows: list[dict[str, Any]], plot: Path | None) -> None:
     if plot is not None:
-        from ramsis.report.figure import plot_charts
-        from ramsis.report.simulations import bound_charts
-
-        plot_charts(bound_charts(rows), plot)
+        report.plot_charts(report.bound_charts(rows), plot)
 
 
 def _of_trace(
@@ -304,28 +303,27 @@ class _Bounds:
                            max_batch=self.max_batch, violation_price=self.violation_price,
                            max_violation=self.max_violation, gathering=gathering)
 
-    def with_cascades(self, load_qps: float) -> dict[str, Any]:
+    def with_cascades(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of the bound with cascades, for a row of the bound on one model.
 
         They replace the columns of the bound on one model per request, which the row keeps as
         ``upper_bound_one_model`` and ``poisson_upper_bound_one_model``.
         """
-        alone = self.solved(load_qps)
         (worker_type,) = self.cluster.worker_types
         profile = worker_type.profile
         assert profile.confidences is not None
         # All models: one that others beat when each answers alone can still help in a cascade.
         times = ServiceTimes.of_all(profile, self.times[0].service, self.max_batch)
         solve = partial(cascade_bound, times, profile.confidences, slo_ms=self.cluster.slo_ms,
-                        workers=worker_type.count or 0, load_qps=load_qps,
+                        workers=worker_type.count or 0, load_qps=row["load_qps"],
                         max_batch=self.max_batch, violation_price=self.violation_price)
         bound = solve()
-        return {"upper_bound": max(bound.upper_bound, alone.upper_bound),
-                "upper_bound_one_model": alone.upper_bound,
+        return {"upper_bound": max(bound.upper_bound, row["upper_bound"]),
+                "upper_bound_one_model": row["upper_bound"],
                 "effective_accuracy": bound.effective_accuracy,
                 "violation_rate": bound.violation_rate,
                 "served_fraction": bound.served_fraction, "second_opinions": bound.second_share,
-                "poisson_upper_bound_one_model": self.poisson(load_qps, alone.upper_bound),
+                "poisson_upper_bound_one_model": row["poisson_upper_bound"],
                 "poisson_upper_bound": (None if times.distributed
                                         else solve(gathering=True).upper_bound),
                 "query_price": bound.query_price,

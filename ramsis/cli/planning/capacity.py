@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from ramsis import report
 from ramsis.cli.options.clusters import (
     BOTH,
     Served,
@@ -30,9 +31,7 @@ from ramsis.cli.options.param_types import (
     COSTS,
     LIMITS,
     OUT_PLACE,
-    PROFILES,
     SCHEDULER_TEXT,
-    SLOS,
     ByType,
     NamedScheduler,
     complete_files,
@@ -44,9 +43,11 @@ from ramsis.cli.options.shared import (
     min_in_time_option,
     models_option,
     plot_option,
+    profiles_option,
     seed_options,
     simulated_service_option,
     sizes_options,
+    slo_option,
     target_options,
     workload_options,
 )
@@ -63,7 +64,7 @@ from ramsis.cli.output.rows import (
 from ramsis.cli.parallel_jobs import capacity_question, rows_of
 from ramsis.cluster import WorkerType, default_service, merged_classes
 from ramsis.cluster.service_times import DISTRIBUTION
-from ramsis.errors import InfeasibleError, InvalidValueError, check_known
+from ramsis.errors import InvalidValueError, check_known
 from ramsis.profiles import ProfileSet
 from ramsis.report.columns import capacity_columns
 from ramsis.report.verdicts import target_words
@@ -88,12 +89,9 @@ _OF_ONE_TYPE = {
 }
 """Options without a meaning for several types, and why."""
 
-
 _OF_SCENARIOS = ("scenario_file", "grow", "schedulers", "max_violation", "max_workers", "seed",
                  "seeds", "engine", "address", "processes", "keep", "as_json")
 """What a scenario's workers are asked for with."""
-
-
 _MORE = (
     "--scenario", "--grow", "--sizes", "--size-column", "--min-in-time-by-class", "--models",
     "--cost", "--max-workers", *MORE_ARRIVALS,
@@ -103,13 +101,9 @@ _MORE = (
 
 
 @click.command("capacity", cls=Command, more=_MORE)
-@click.option("--profiles", "profile_names", type=PROFILES,
-              metavar="FILE|NAME|TYPE=FILE,...",
-              help="Profile file, or the name of a shipped profile set.\nOf several worker types: "
-              "gpu=a.json,cpu=b.json.")
+@profiles_option(required=False)
 @models_option
-@click.option("--slo-ms", type=SLOS, metavar="MS",
-              help="Deadline after arrival, in ms.")
+@slo_option(required=False)
 @click.option("--cost", type=COSTS, metavar="TYPE=X,...",
               help="Cost of one worker of each type: gpu=3,cpu=0.5.  [default: 1]")
 @click.option("--max-workers", type=LIMITS, metavar="TYPE=N,...",
@@ -277,11 +271,29 @@ def capacity(
 def _search(
     questions: Sequence[Question], engine: Engine, keep: Path | str | None, output: _Output
 ) -> None:
-    """Run the searches and print the rows."""
+    """Run the searches; print the rows, notes on them, and the searches without an answer.
+
+    The first of the last is raised, unless the rows are enough.
+    """
     # In this process each search shows its own progress.
     with progress("searches", len(questions), shown=engine.elsewhere) as advance:
         rows, missed = rows_of(questions, engine, keep, advance)
-    _tell(rows, missed, output)
+    if rows:
+        _show(rows, output)
+    for row in rows:
+        if not row.get("complete", True):
+            click.echo(f"note: {row['scheduler']}, {row['load_qps']:g} QPS: not all cheaper "
+                       "workers that the bound allows were tried", err=True)
+        if (hidden := row.get("violation_rate_at_ticks", 0.0)) > row["max_violation"]:
+            click.echo(f"note: {row['scheduler']}: not certain, as the clock of the trace hides "
+                       "bursts; were all requests of a tick at its beginning, "
+                       f"{row['workers']} worker{'s' if row['workers'] > 1 else ''} would miss "
+                       f"{hidden:.2%}", err=True)
+    enough = output.enough(rows)
+    for other in missed[0 if enough else 1:]:
+        click.echo(f"note: {other}", err=True)
+    if missed and not enough:
+        raise missed[0]
 
 
 def _say_what_varies(trace: Workload, service: str) -> None:
@@ -323,31 +335,6 @@ class _Output:
                 self.loads_qps) == 1 and bool(rows)))
 
 
-def _tell(
-    rows: list[dict[str, Any]], missed: list[InfeasibleError], output: _Output
-) -> None:
-    """Print the rows and notes on them, then the searches without an answer.
-
-    The first of these is raised, unless the rows are enough.
-    """
-    if rows:
-        _show(rows, output)
-    for row in rows:
-        if not row.get("complete", True):
-            click.echo(f"note: {row['scheduler']}, {row['load_qps']:g} QPS: not all cheaper "
-                       "workers that the bound allows were tried", err=True)
-        if (hidden := row.get("violation_rate_at_ticks", 0.0)) > row["max_violation"]:
-            click.echo(f"note: {row['scheduler']}: not certain, as the clock of the trace hides "
-                       "bursts; were all requests of a tick at its beginning, "
-                       f"{row['workers']} worker{'s' if row['workers'] > 1 else ''} would miss "
-                       f"{hidden:.2%}", err=True)
-    enough = output.enough(rows)
-    for other in missed[0 if enough else 1:]:
-        click.echo(f"note: {other}", err=True)
-    if missed and not enough:
-        raise missed[0]
-
-
 def _show(rows: list[dict[str, Any]], output: _Output) -> None:
     if output.as_json:
         print_json(rows, fingerprints=output.fingerprints, **(
@@ -369,12 +356,9 @@ def _show(rows: list[dict[str, Any]], output: _Output) -> None:
             for row in rows:
                 say_command(output.next_command(row))
     if output.plot is not None:
-        from ramsis.report.figure import plot_charts
-        from ramsis.report.simulations import capacity_charts
-
         named = [{**row, "scheduler": scheduler_words(row["scheduler"])} for row in rows]
-        plot_charts(capacity_charts(named), output.plot,
-                    f"SLO {rows[0]['slo_ms']:g} ms, {target_words(rows[0])}")
+        report.plot_charts(report.capacity_charts(named), output.plot,
+                           f"SLO {rows[0]['slo_ms']:g} ms, {target_words(rows[0])}")
 
 
 def _next_command(

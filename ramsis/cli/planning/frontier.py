@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ramsis import report
 from ramsis.cli.options.clusters import Served
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import OUT_FILE
@@ -100,9 +101,7 @@ def frontier_command(
         write_atomic(out, csv_text(rows))
         click.echo(f"rows in {out}", err=True)
     if plot is not None:
-        from ramsis.report.simulations import plot_frontier
-
-        plot_frontier(rows, plot)
+        report.plot_frontier(rows, plot)
         click.echo(f"figure in {plot}", err=True)
 
 

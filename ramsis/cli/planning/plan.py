@@ -26,6 +26,7 @@ from typing import Any
 
 import click
 
+from ramsis import report
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.recorded import PROCESS as TRACE
 from ramsis.bounds import Targets
@@ -36,13 +37,15 @@ from ramsis.cli.options.command import (
     given_options,
     refuse_options,
 )
-from ramsis.cli.options.param_types import GROWTH, OUT_FOLDER, PROFILES, SLOS, TraceName
+from ramsis.cli.options.param_types import GROWTH, OUT_FOLDER, TraceName
 from ramsis.cli.options.shared import (
     gathered,
     min_in_time_option,
     plot_option,
+    profiles_option,
     simulated_service_option,
     sizes_options,
+    slo_option,
     target_options,
     workload_options,
 )
@@ -70,10 +73,8 @@ _SECONDS_TO_START = 25.0  # for --dry-run
 @click.command("plan", cls=Command, more=(
     "--cascades", "--every", "--growth", "--sizes", "--size-column", "--min-in-time-by-class",
     "--service", "--plot", *MORE_ARRIVALS))
-@click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
-              help="Profile file, or the name of a shipped profile set.")
-@click.option("--slo-ms", type=SLOS, required=True, metavar="MS",
-              help="Deadline after arrival, in ms.")
+@profiles_option(several=False)
+@slo_option()
 @target_options
 @click.option("--cascades", is_flag=True,
               help="Also plan with second opinions: a second model is asked where the first is "
@@ -198,10 +199,8 @@ def plan(
     recipe.begin(inputs)
     plan_result = recipe.run(cost_per_worker, grown)
     if plot is not None:
-        from ramsis.report.figure import plot_charts
-        from ramsis.report.simulations import plan_charts
-
-        plot_charts(plan_charts(plan_result["rows"], plan_result["inputs"]["options"]), plot)
+        report.plot_charts(report.plan_charts(
+            plan_result["rows"], plan_result["inputs"]["options"]), plot)
     if as_json:
         print_json(plan_result.pop("rows"), **plan_result)
         return

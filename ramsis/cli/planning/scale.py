@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from ramsis import report
 from ramsis.arrays import six_digits
 from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import Served
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
-from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, TRACE
-from ramsis.cli.options.shared import gathered, models_option, plot_option, trace_options
+from ramsis.cli.options.param_types import OUT_FOLDER, TRACE
+from ramsis.cli.options.shared import (
+    gathered,
+    models_option,
+    plot_option,
+    profiles_option,
+    slo_option,
+    trace_options,
+)
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import (
     cheapest,
@@ -45,11 +53,9 @@ _CERTAINTY = {None: "", True: "; the target is met",
     *(name for name in MORE_ARRIVALS if name != "--scale"), "--stretch", "--levels", "--seed",
     "--models", "--interval-s", "--min-workers", "--cost-per-worker-s", "--cost-per-violation",
     "--cost-per-accuracy-point", "--forecast"))
-@click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
-              help="Profile file, or the name of a shipped profile set.")
+@profiles_option(several=False)
 @models_option
-@click.option("--slo-ms", type=SLOS, required=True, metavar="MS",
-              help="Deadline after arrival, in ms.")
+@slo_option()
 @click.option("--trace", type=TRACE, required=True, metavar="FILE|NAME",
               help="File of timestamps or loads, or a shipped trace: day.\nLines of "
                    "times, or of seconds and QPS, or a public data set, as text, .gz or .zst.")
@@ -167,10 +173,7 @@ def scale_command(
                 "rows": rows}
     write_atomic(out / "results.json", json.dumps(document, indent=1) + "\n")
     if plot is not None:
-        from ramsis.report.figure import plot_charts
-        from ramsis.report.simulations import scaling_charts
-
-        plot_charts(scaling_charts(rows, more["bound"]), plot)
+        report.plot_charts(report.scaling_charts(rows, more["bound"]), plot)
     if as_json:
         print_json(rows, **more)
         return

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from ramsis import report
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import complete_files
 from ramsis.cli.options.shared import plot_option
@@ -95,9 +96,7 @@ def analyze(
                    [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
         say(gap_words(policies))
     if plot is not None:
-        from ramsis.report.simulations import plot_promises
-
-        plot_promises(rows, plot)
+        report.plot_promises(rows, plot)
         click.echo(f"figure in {plot}", err=True)
     if held is not None:
         if not as_json:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ramsis import report
 from ramsis.cli.options.clusters import Served, cluster_terms
 from ramsis.cli.options.command import MORE_COMPUTING, Command, refuse_options
 from ramsis.cli.options.param_types import OUT_FOLDER, SLOWNESS
@@ -175,9 +176,7 @@ def generate(
     rows = [_policy_row(level.policy, out) if cluster.simple else _stations_row(cluster, level)
             for level in generated.levels]
     if plot is not None:
-        from ramsis.report.simulations import plot_promises
-
-        plot_promises(rows, plot)
+        report.plot_promises(rows, plot)
     if as_json:
         print_json(rows)
     else:

@@ -23,15 +23,11 @@ SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _WIDEST = 100
 
 
-def show_central_table(policy: Policy, as_json: bool, width: int | None = None) -> None:
-    """Print the table, as JSON with a row for each interval of slack with one action.
+def _show_central(policy: Policy, width: int | None) -> None:
+    """Print the table of a common queue.
 
     Where the columns do not fit the width, evenly spaced ones are shown.
     """
-    if as_json:
-        document = _table_document(policy)
-        print_json(document.pop("rows"), **document)
-        return
     expected = policy.expectations
     say(f"SLO {policy.slo_ms:g} ms, load {policy.load_qps:g} QPS ({policy.arrivals_label}),"
                f" central queue of {policy.workers} workers, service {policy.service}, "
@@ -79,30 +75,6 @@ def _cell(policy: Policy, answer: int) -> str:
     return f"{SYMBOLS[model % len(SYMBOLS)]}/{batch}"
 
 
-def _table_document(policy: Policy) -> dict[str, Any]:
-    names = [model.name for model in policy.models]
-    rows = []
-    for i, idle in enumerate(policy.idle_levels[1:].tolist()):
-        for n, queued in enumerate(policy.queue_levels[1:].tolist()):
-            start = 0
-            for answer, run in groupby(policy.codes[i, n].tolist()):
-                end = start + len(list(run))
-                below = float(policy.slack_ms[end]) if end < len(policy.slack_ms) else None
-                row: dict[str, Any] = {
-                    "idle": idle, "queued": queued,
-                    "slack_from_ms": float(policy.slack_ms[start]), "slack_below_ms": below,
-                }
-                if answer < 0:
-                    row["do"] = "wait" if answer == -1 else "drop"
-                else:
-                    model, batch = policy.actions[answer].tolist()
-                    row |= {"do": "serve", "model": names[model], "batch": batch}
-                rows.append(row)
-                start = end
-    return {"dispatch": policy.dispatch, "load_qps": policy.load_qps, "workers": policy.workers,
-            "slo_ms": policy.slo_ms, "violation_price": policy.violation_price, "rows": rows}
-
-
 _WHOLE = -1  # in place of a batch that is the whole queue
 _DROP = -1  # in place of a model where the table says to drop the earliest request
 _COLOURS = ("green", "yellow", "cyan", "magenta", "blue", "red", "bright_green", "bright_yellow",
@@ -137,15 +109,16 @@ def show(file: str, as_json: bool, width: int | None) -> None:
       $ ramsis policy show policies_out/example/round-robin-00400qps.json --json
     """
     policy = read(file)
-    _VIEWS.get(policy.dispatch, _show_grid)(policy, as_json, width)
-
-
-def _show_grid(policy: Policy, as_json: bool, width: int | None) -> None:
-    """Print the table of a worker."""
+    central = policy.dispatch == "central-queue"
     if as_json:
-        document = _document(policy)
-        print_json(document.pop("rows"), **document)
-        return
+        print_json(list(map(_central_row if central else _row, policy.table_rows())),
+                   **_document(policy, central=central))
+    else:
+        (_show_central if central else _show_grid)(policy, width)
+
+
+def _show_grid(policy: Policy, width: int | None) -> None:
+    """Print the table of a worker."""
     console = Console(width=width, highlight=False, emoji=False, markup=False)
     if width is None:
         console.width = min(console.width, WIDTH)
@@ -160,27 +133,28 @@ def _show_grid(policy: Policy, as_json: bool, width: int | None) -> None:
     console.print(_footnote(columns))
 
 
-_VIEWS = {"central-queue": show_central_table}
-"""Commands that show tables of other axes than a worker's, by dispatch rule."""
+def _central_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON row of a range of slack with one answer, for each number of idle workers."""
+    place = {name: row[name] for name in ("idle", "queued", "slack_from_ms", "slack_below_ms")}
+    if row["answer"] != "run":
+        return {**place, "do": row["answer"]}
+    return {**place, "do": "serve", "model": row["model"], "batch": row["batch"]}
 
 
-def _document(policy: Policy) -> dict[str, Any]:
-    """Return the document of ``--json``: a row for each slack range with one decision."""
-    names = [model.name for model in policy.models]
-    rows = []
-    for n, (models, batches) in enumerate(
-        zip(*(column[0].tolist() for column in policy.model_and_batch()), strict=True), start=1
-    ):
-        start = 0
-        for (model, batch), run in groupby(zip(models, batches, strict=True)):
-            end = start + len(list(run))
-            below = float(policy.slack_ms[end]) if end < len(policy.slack_ms) else None
-            rows.append({"queued": n, "slack_from_ms": float(policy.slack_ms[start]),
-                         "slack_below_ms": below, "model": names[model] if batch else None,
-                         "batch": batch})
-            start = end
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON row of a range of slack with one answer; a batch of 0 is a drop."""
+    return {**{name: row[name] for name in ("queued", "slack_from_ms", "slack_below_ms", "model")},
+            "batch": row["batch"] or 0}
+
+
+def _document(policy: Policy, *, central: bool) -> dict[str, Any]:
+    """Return what the document of ``--json`` has besides its rows."""
+    if central:
+        return {"dispatch": policy.dispatch, "load_qps": policy.load_qps,
+                "workers": policy.workers, "slo_ms": policy.slo_ms,
+                "violation_price": policy.violation_price}
     expected = policy.expectations
-    last_model, last_batch = _longer(policy) or (0, None)
+    model, batch = _longer(policy) or (0, None)
     return {
         "dispatch": policy.dispatch, "load_qps": policy.load_qps, "slowness": policy.slowness,
         "workers": policy.workers,
@@ -190,8 +164,7 @@ def _document(policy: Policy) -> dict[str, Any]:
         "expected_effective_accuracy": expected.effective_accuracy,
         "upper_bound": expected.upper_bound,
         "overflow": {"queued_above": policy.max_queue,
-                     "model": names[last_model] if last_batch else None, "batch": last_batch},
-        "rows": rows,
+                     "model": policy.models[model].name if batch else None, "batch": batch},
     }
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ramsis import report
 from ramsis.cli.options.command import Command, CommandGroup
 from ramsis.cli.options.param_types import FIGURE, MODELS, OUT_FILE, complete_profiles
 from ramsis.cli.output.rows import json_option, print_json, say, table_options, wide
@@ -49,10 +50,8 @@ def plot_command(source: str, out: Path, batch: int, statistic: Statistic,
       $ ramsis profile plot digits-cpu --out models.png
       $ ramsis profile plot digits-cpu --out models.svg --batch 8 --step 0.005
     """
-    from ramsis.report.profile import plot_profile
-
     profile = load(source)
-    front = plot_profile(profile, out, batch, statistic, step)
+    front = report.plot_profile(profile, out, batch, statistic, step)
     click.echo(f"{out}: written; models: {len(profile.models)}, on the front: {len(front)}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ramsis import profiles
+from ramsis import profiles, report
 from ramsis.audit.audit import Audit, AuditSettings, audit_log
 from ramsis.audit.request_log import LogFormat, RequestLog, read_request_log
 from ramsis.cli.options.clusters import (
@@ -168,9 +168,7 @@ def audit(
         for command in commands:
             say_command(command)
     if plot is not None:
-        from ramsis.report.simulations import plot_audit
-
-        plot_audit(row, plot)
+        report.plot_audit(row, plot)
 
 
 def _audit_sizes(

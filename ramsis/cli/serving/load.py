@@ -12,7 +12,14 @@ from ramsis.cli.options.command import MORE_ARRIVALS, Command
 from ramsis.cli.options.param_types import OUT_FILE, SLOS
 from ramsis.cli.options.shared import workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
+from ramsis.cli.output.rows import (
+    Column,
+    model_words,
+    print_json,
+    print_rows,
+    progress,
+    table_options,
+)
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.errors import InputFileError
 from ramsis.serving.load.settings import TENSORS, LoadSettings, libraries, model_url
@@ -124,10 +131,8 @@ def load_command(
     if as_json:
         print_json([{"url": target, **row}])
     else:
-        shares = ", ".join(f"{name} ({share:.0%})" for name, share
-                           in list(row["model_share"].items())[:4])
         opinions = [_OPINIONS] if "second_opinions" in row else []
-        print_rows([*_COLUMNS, *opinions], [{**row, "models": shares}])
+        print_rows([*_COLUMNS, *opinions], [{**row, "models": model_words(row["model_share"], 4)}])
     if has_failed:
         raise InputFileError(f"all {row['requests']} requests failed, the first: "
                              f"{result.first_failure}", where=target)

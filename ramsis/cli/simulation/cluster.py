@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
 
+from ramsis import report
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.output.rows import (
     overloaded,
@@ -87,14 +89,8 @@ def simulate_scenario(
         for grouping in dict.fromkeys(by):
             _print_groups(grouping, rows)
     first = {result.scheduler: result.first for result in compared}
-
-    def draw(plot: Path) -> None:
-        from ramsis.report.cluster import plot_cluster
-
-        plot_cluster(first, plot)
-
     output.write_files([{key: value for key, value in row.items() if key != "by"}
-                        for row in rows], draw, first)
+                        for row in rows], partial(report.plot_cluster, first), first)
     tell_overload(overloaded(rows, "scheduler"))
 
 
@@ -182,13 +178,7 @@ def simulate_scaling(
         shown = with_words(rows)
         print_rows([column for column in with_values(SCALED, shown)
                     if column.key != "tuned_word"], shown)
-
-    def draw(plot: Path) -> None:
-        from ramsis.report.figure import plot_charts
-        from ramsis.report.simulations import scaling_charts
-
-        plot_charts(scaling_charts(rows, {}), plot)
-
     output.write_files(
         [{key: value for key, value in row.items() if key not in ("over_time", "parameters")}
-         for row in with_words(rows)], draw, {})
+         for row in with_words(rows)],
+        lambda plot: report.plot_charts(report.scaling_charts(rows, {}), plot), {})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ramsis import report
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.output.rows import (
     overloaded,
@@ -72,14 +72,8 @@ def simulate_placement_file(
         print_json(rows, placement=path, name=placed.problem.name, fixed=fixed)
     else:
         _print(rows, placed.problem.rules.in_time_quantile)
-
-    def draw(plot: Path) -> None:
-        from ramsis.report.figure import plot_charts
-        from ramsis.report.simulations import placed_charts
-
-        plot_charts(placed_charts(rows), plot)
-
-    output.write_files(_flat(rows), draw, {placed.problem.name: outcome.first})
+    output.write_files(_flat(rows), lambda plot: report.plot_charts(
+        report.placed_charts(rows), plot), {placed.problem.name: outcome.first})
     tell_overload(overloaded(rows, "family"))
 
 

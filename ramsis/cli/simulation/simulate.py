@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
+from ramsis import report
 from ramsis.arrays import IntArray, six_digits
 from ramsis.audit.request_log import write_request_log
 from ramsis.audit.simulated_log import requests_of_run
@@ -41,6 +42,7 @@ from ramsis.cli.options.shared import (
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import (
     gap_words,
+    model_words,
     overloaded,
     print_classes,
     print_json,
@@ -72,7 +74,7 @@ from ramsis.errors import check_positive
 from ramsis.policy import SERVICES, Policy, Station
 from ramsis.profiles import ProfileSet
 from ramsis.report.columns import SIMULATED
-from ramsis.report.verdicts import simulation_verdict
+from ramsis.report.verdicts import setting_words, simulation_verdict
 from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim import (
     SCHEDULERS,
@@ -307,7 +309,7 @@ def simulate_command(
     workload.check(every_ms)
     check_positive(told=told)
     told_slowness = slowness if told_slowness is None else told_slowness
-    report = _Report(workload.trace is not None, output)
+    results = _Report(workload.trace is not None, output)
     sized = sized_workload(policies, scheduler_texts, workload, served)
     if sized is not None:
         terms = SizedTerms.of(policies, scheduler_texts, served, sized)
@@ -315,8 +317,8 @@ def simulate_command(
             terms, seeds=seeds, service=service, slowness=slowness, told_slowness=told_slowness)
         _warn_of_none(rows)
         bounded = with_upper_bounds(rows, terms, seeds=seeds, service=service, slowness=slowness)
-        report.write([{**row, **_met(row, stated, targets, None)} for row in bounded], first,
-                     [terms.profile], sizes=drawn_sizes)
+        results.write([{**row, **_met(row, stated, targets, None)} for row in bounded], first,
+                      [terms.inputs.profile], sizes=drawn_sizes)
         return
     schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
     if burst is not None and workload.loads is None:
@@ -347,32 +349,30 @@ def simulate_command(
     played, first = _simulated(
         cluster, entries, workloads, settings, targets,
         keep_first=any((output.plot, output.timeline, output.request_log,
-                        report.traced and output.as_json)))
+                        results.traced and output.as_json)))
     # The schedulers of a comparison have the same arrivals.
     bound_on = cache(partial(bound_on_arrivals, fleets))
     confidences = cluster.worker_types[0].profile.confidences
-    rows = [{**_row(entry, result, bound_on, settings), **cluster_terms_if_several(cluster),
-             **gap_in_simulation(result, entry.policies, fleets, offered, confidences)}
-            for (offered, _), (entry, result, *_) in zip(product(workloads, entries), played,
-                                                         strict=True)]
-    rows = [{**row, "upper_bound": cascade_bound_on_arrivals(fleets, confidences, result),
-             "upper_bound_one_model": row["upper_bound"]}
-            if gives_second_opinions(result, entry.policies, fleets) or (
-                entry.policies is None and entry.plan.cascades) else row
-            for row, (entry, result, *_) in zip(rows, played, strict=True)]
-    rows = [{**row, **_met(row, stated, targets, windows)}
-            for row, (*_, windows) in zip(rows, played, strict=True)]
-    if burst is not None:
-        rows = [{**row, "burst": burst, "recovery_ms": _mean(times)}
-                for row, (_, _, times, _) in zip(rows, played, strict=True)]
+    rows = []
+    for entry, offered, result, recovered_ms, windows in played:
+        row = {**_row(entry, result, bound_on, settings), **cluster_terms_if_several(cluster),
+               **gap_in_simulation(result, entry.policies, fleets, offered, confidences)}
+        if gives_second_opinions(result, entry.policies, fleets) or (
+                entry.policies is None and entry.plan.cascades):
+            row |= {"upper_bound": cascade_bound_on_arrivals(fleets, confidences, result),
+                    "upper_bound_one_model": row["upper_bound"]}
+        row |= _met(row, stated, targets, windows)
+        if burst is not None:
+            row |= {"burst": burst, "recovery_ms": _mean(recovered_ms)}
+        rows.append(row)
     _warn_of_none(rows)
     _warn_of_burst(rows)
     _warn_above_highest(played, told_slowness)
     _warn_of_service(entries, service)
     _warn_of_times(entries, cluster, service)
-    report.write(rows, first, [worker_type.profile for worker_type in cluster.worker_types],
-                 [policy for entry in entries if entry.policies is not None
-                  for policy in entry.policies.policies])
+    results.write(rows, first, [worker_type.profile for worker_type in cluster.worker_types],
+                  [policy for entry in entries if entry.policies is not None
+                   for policy in entry.policies.policies])
 
 
 @dataclass(frozen=True)
@@ -416,13 +416,10 @@ class _Report:
         tell_overload(overloaded(rows, "label"))
 
     def _draw(self, rows: list[dict[str, Any]], first: Mapping[str, Run], plot: Path) -> None:
-        from ramsis.report import figure
-        from ramsis.report.simulations import over_time_charts, setting_words, simulation_charts
-
-        charts = over_time_charts(
+        charts = report.over_time_charts(
             [{"label": label, **_over_time(run)} for label, run in first.items()], "label",
-            "Load over time") if self.traced else simulation_charts(rows)
-        figure.plot_charts(charts, plot, setting_words(rows[0]))
+            "Load over time") if self.traced else report.simulation_charts(rows)
+        report.plot_charts(charts, plot, setting_words(rows[0]))
 
 
 def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[SchedulerSpec]:
@@ -475,6 +472,7 @@ class _Played(NamedTuple):
     """A scheduler on a workload."""
 
     entry: _Entry
+    workload: Workload
     result: SimulationResult
     recovered_ms: list[float | None]  # of each seed's run from its burst; empty without one
     windows: Windows | None  # if the target applies to each window
@@ -492,7 +490,6 @@ def _simulated(
     first: dict[str, Run] = {}
     with progress("runs", len(entries) * len(workloads) * len(settings.seeds)) as advance:
         for workload, entry in product(workloads, entries):
-
             times: list[float | None] = []
 
             def note(
@@ -508,7 +505,7 @@ def _simulated(
             result = simulate(cluster, entry.plan, workload, settings, on_run=note,
                               keep_runs=targets.every_ms is not None)
             # Runs are large: they are compared with the target here, and not kept.
-            played.append(_Played(entry, replace(result, runs=()), times,
+            played.append(_Played(entry, workload, replace(result, runs=()), times,
                                   Windows.of(result.runs, targets)))
     return played, first
 
@@ -527,11 +524,9 @@ def _row(
         used = entry.policies.at(result.told_qps, settings.told_slowness).level
         if used.load_qps == result.load_qps and used.slowness == settings.slowness:
             promise = {name: used.expected.get(name) for name in promise}
-    models = ", ".join(f"{name} ({share:.0%})" for name, share
-                       in list(row["model_share"].items())[:3])
     return {**row, "label": entry.label, "policy": entry.path,
             "upper_bound": bound(result.duration_ms, counts_of(result)), **promise,
-            "models": models,
+            "models": model_words(row["model_share"]),
             **({} if settings.slowness == settings.told_slowness == 1.0 else
                {"slowness": settings.slowness, "told_slowness": settings.told_slowness})}
 
@@ -585,7 +580,7 @@ def _warn_of_burst(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _warn_above_highest(played: Sequence[_Played], slowness: float) -> None:
     warned: set[str] = set()
-    for entry, result, *_ in played:
+    for entry, _, result, *_ in played:
         load_qps = result.load_qps if result.told_qps is None else result.told_qps
         if entry.policies is None or load_qps is None or entry.label in warned:
             continue

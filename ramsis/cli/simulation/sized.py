@@ -11,14 +11,12 @@ import click
 import numpy as np
 
 from ramsis.arrays import IntArray
-from ramsis.arrivals import SizeDistribution
 from ramsis.cli.options.clusters import Served
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.sizes import SizedInputs, default_statistic, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cli.output.rows import progress
+from ramsis.cli.output.rows import model_words, progress
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Policies, Run, Workload
 from ramsis.sized import SizedProblem, SizedScheduler, path_bound, sized_scheduler
 from ramsis.sized import simulate as sized_simulation
@@ -50,13 +48,9 @@ class _Case(NamedTuple):
 
 @dataclass(frozen=True)
 class SizedTerms:
-    """Inputs of the simulation: policies, schedulers, profile, sizes and workloads."""
+    """Inputs of the simulation: policies and schedulers beside profile, sizes and workloads."""
 
-    profile: ProfileSet
-    sizes: SizeDistribution
-    workloads: list[Workload]
-    slo_ms: float
-    workers: int
+    inputs: SizedInputs
     policies: dict[str, list[SizedPolicy]]  # by path
     schedulers: list[tuple[str, SizedScheduler]]  # with their labels
 
@@ -68,8 +62,7 @@ class SizedTerms:
         """Return the inputs; refuse options that do not apply to requests with a size."""
         schedulers = [(text, sized_scheduler(text)) for text in scheduler_texts]
         allow_options(_ALLOWED, "is not for requests with a size.")
-        inputs = SizedInputs.of(served, workload)
-        terms = cls(inputs.profile, inputs.sizes, inputs.workloads, inputs.slo_ms, inputs.workers,
+        terms = cls(SizedInputs.of(served, workload),
                     {path: _policies(path) for path in policies}, schedulers)
         for path, read_policies in terms.policies.items():
             terms.check(path, read_policies[0])
@@ -77,11 +70,12 @@ class SizedTerms:
 
     def check(self, path: str, policy: SizedPolicy) -> None:
         """Refuse a policy that was made for other inputs."""
-        tables = policy.tables
-        names = tuple(model.name for model in self.profile.models)
+        tables, inputs = policy.tables, self.inputs
         for what, made_for, asked in (
-            ("SLO in ms", tables.slo_ms, self.slo_ms), ("workers", tables.workers, self.workers),
-            ("models", ",".join(tables.models), ",".join(names)),
+            ("SLO in ms", tables.slo_ms, inputs.slo_ms),
+            ("workers", tables.workers, inputs.workers),
+            ("models", ",".join(tables.models),
+             ",".join(model.name for model in inputs.profile.models)),
         ):
             if made_for != asked:
                 raise InvalidValueError(f"policy for other {what}", where=f"--policy {path}",
@@ -93,14 +87,14 @@ class SizedTerms:
         if not self.policies:
             return None
         edges = next(iter(self.policies.values()))[0].document["classes"]["edges"]
-        return (*edges[:-1], max(edges[-1], self.sizes.largest))
+        return (*edges[:-1], max(edges[-1], self.inputs.sizes.largest))
 
     @property
     def service(self) -> str:
         """Statistic of batch times: that of the policies if these agree, else the default."""
         services = {policy.document["service"] for policies in self.policies.values()
                     for policy in policies}
-        return services.pop() if len(services) == 1 else default_statistic(self.profile)
+        return services.pop() if len(services) == 1 else default_statistic(self.inputs.profile)
 
     @property
     def largest_batch(self) -> int:
@@ -120,8 +114,8 @@ class SizedTerms:
     def problem(self, max_batch: int, service: str | None, slowness: float) -> SizedProblem:
         """Return the problem with times of batches of up to ``max_batch`` requests."""
         return SizedProblem.of(
-            self.profile.slower(slowness), self.sizes, slo_ms=self.slo_ms, workers=self.workers,
-            statistic=service or self.service, edges=self.edges,
+            self.inputs.profile.slower(slowness), self.inputs.sizes, slo_ms=self.inputs.slo_ms,
+            workers=self.inputs.workers, statistic=service or self.service, edges=self.edges,
             max_batch=max(MAX_BATCH_BY_DEFAULT, max_batch))
 
 
@@ -151,11 +145,10 @@ def simulate_sized(
     rows: list[dict[str, Any]] = []
     first: dict[str, Run] = {}
     sizes: list[IntArray] = []
-    cases = [(workload, case) for workload in terms.workloads
+    cases = [(workload, case) for workload in terms.inputs.workloads
              for case in terms.compared(workload.load_qps)]
     with progress("runs", len(cases) * len(seeds)) as advance:
         for workload, case in cases:
-
             def note(run: sized_simulation.SizedRun, label: str = case.label) -> None:
                 first.setdefault(label, run.run)
                 if not sizes:
@@ -166,12 +159,11 @@ def simulate_sized(
             row = sized_simulation.simulate_sized(
                 problem, case.scheduler, workload, seeds=seeds, slowness=slowness / told_slowness,
                 on_run=note).row()
-            models = ", ".join(f"{name} ({share:.0%})" for name, share
-                               in list(row["model_share"].items())[:3])
             promise = _promise(case.policy if slowness == told_slowness == 1.0 and isinstance(
                 workload, ConstantLoad) else None, row)
             rows.append({**row, **promise, "label": case.label, "policy": case.path,
-                         "upper_bound": None, "models": models, "unit": problem.unit,
+                         "upper_bound": None, "models": model_words(row["model_share"]),
+                         "unit": problem.unit,
                          **({} if slowness == told_slowness == 1.0 else
                             {"slowness": slowness, "told_slowness": told_slowness})})
     return rows, first, sizes[0]
@@ -208,12 +200,12 @@ def with_upper_bounds(
     seeds; None for too many requests to compute it within a few seconds.
     """
     problem = terms.problem(terms.largest_batch, service, slowness)
-    if len(seeds) > 1 and recorded_sizes(terms.workloads[0]) is not None:
+    if len(seeds) > 1 and recorded_sizes(terms.inputs.workloads[0]) is not None:
         click.echo("note: the requests of the trace and their sizes are the same with each seed: "
                    "they were played once", err=True)
         seeds = seeds[:1]
     bounds = {workload.load_qps: _upper_bound(problem, workload, seeds)
-              for workload in terms.workloads}
+              for workload in terms.inputs.workloads}
     return [{**row, "upper_bound": bounds[row["load_qps"]]} for row in rows]
 
 
