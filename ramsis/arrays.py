@@ -39,13 +39,7 @@ def six_digits(series: Mapping[str, FloatArray]) -> dict[str, list[float | None]
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an .npz file without unpickling.
-
-    Raises
-    ------
-    InputFileError
-        The file cannot be read, or its arrays are much larger than the file.
-    """
+    """Read the arrays of an .npz file without unpickling, unless they are far larger."""
     where = os.fspath(path)
     try:
         with zipfile.ZipFile(path) as packed:

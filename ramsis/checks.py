@@ -39,14 +39,10 @@ class _Kind(NamedTuple):
 
 
 def check_arguments(namespace: dict[str, Any], names: Iterable[str]) -> None:
-    """Make functions and classes check the types of their arguments.
+    """Make functions and classes, by their names in a module, check the types of arguments.
 
-    Parameters
-    ----------
-    namespace : dict
-        A module's ``globals()``. A function is replaced here and in the module that defines it.
-    names : iterable of str
-        Names in the module.
+    ``namespace`` is the module's ``globals()``. A function is replaced there and in the module
+    that defines it.
     """
     for name in names:
         value = namespace[name]

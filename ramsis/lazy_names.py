@@ -22,17 +22,10 @@ def names_from(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's ``__getattr__``, which loads public names, and its ``__dir__``.
 
-    Parameters
-    ----------
-    namespace : dict
-        The package's ``globals()``, in which loaded values are stored. Names of ``modules`` that
-        its ``__all__`` lacks are added there.
-    modules : mapping of str to str, optional
-        Module → the names that it defines, separated by spaces; ``name=other`` offers the module's
-        ``other`` as ``name``.
-    submodules : str, optional
-        Names of subpackages and modules, separated by spaces, that can be used without importing
-        them. ``dir`` lists them, ``__all__`` does not.
+    ``namespace`` is the package's ``globals()``, in which loaded values are stored. ``modules``
+    has the public names that each module defines, separated by spaces; ``name=other`` offers the
+    module's ``other`` as ``name``. They are added to ``__all__``. ``submodules`` are names of
+    subpackages and modules that can be used without importing them; only ``dir`` lists them.
     """
     homes = {}
     for module, names in (modules or {}).items():

@@ -43,16 +43,10 @@ def available_bytes() -> float:
 
 
 def check_memory(what: str, where: str, count: float, bytes_each: float) -> None:
-    """Refuse a number of objects that the available memory cannot hold.
+    """Refuse a number of objects of at least ``bytes_each`` that the available memory cannot hold.
 
-    Parameters
-    ----------
-    what, where : str
-        For the message: the objects in the plural, and the option or field that sets their number.
-    count : float
-        Number of objects.
-    bytes_each : float
-        Least memory that an object takes.
+    ``what`` and ``where`` are for the message: the objects in the plural, and the option or field
+    that sets their number.
     """
     if count * bytes_each < _LITTLE:
         return

@@ -65,15 +65,9 @@ def decimal_number(text: str) -> float:
 def duration_ms(text: str, unit: str = "") -> float:
     """Parse a duration and return it in ms.
 
-    Parameters
-    ----------
-    text : str
-        A number with a unit, several of them in a row as Go writes durations, or h:mm:ss.
-    unit : str
-        Unit of a number without a unit; if empty, such a number is an error.
+    It is a number with a unit, several of them in a row as Go writes durations, or h:mm:ss.
+    ``unit`` is that of a number without one; if empty, such a number is an error.
 
-    Examples
-    --------
     >>> duration_ms("726ms"), duration_ms("432µs"), duration_ms("1m2.3s"), duration_ms("31", "us")
     (726.0, 0.432, 62300.0, 0.031)
     >>> duration_ms("0:01:02.5")

@@ -24,23 +24,12 @@ _WIDE = 40  # letters above which a cell of an HTML table may break into lines
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes
-    ----------
-    key : str
-        Key of the row.
-    title : str
-    form : str
-        Format specification; an absent value is shown as a dash.
-    wide : bool
-        Whether the command line shows the column with ``--wide`` only.
-    """
-
-    key: str
+    key: str  # of the row
     title: str
-    form: str = ""
-    wide: bool = False
+    form: str = ""  # format specification; an absent value is shown as a dash
+    wide: bool = False  # whether the command line shows the column with ``--wide`` only
 
     def text(self, row: Mapping[str, Any]) -> str:
         """Format the row's entry of this column."""
@@ -84,14 +73,8 @@ def csv_text(
 ) -> str:
     """Return rows as CSV; an apostrophe is put before texts that a spreadsheet takes for formulas.
 
-    Parameters
-    ----------
-    rows : iterable of mapping
-    columns : iterable of str, optional
-        Keys to write; by default all keys, in the order of their first appearance.
+    ``columns`` are the keys to write, by default all in the order of their first appearance.
 
-    Examples
-    --------
     >>> csv_text([{"a": "=1+1", "b": -1.0}], ["a", "b"])
     "a,b\\n'=1+1,-1.0\\n"
     """

@@ -77,20 +77,9 @@ def check_scheduler(name: str | SchedulerSpec, *, serves_all: bool = True) -> No
     The rules are: each request is answered, dropped or left waiting, and only once; no batch
     starts before its requests have arrived; the same seed gives the same run. On a fleet,
     decisions must depend on the past only: without the later half of the requests, the first half
-    must be served in the same way.
+    must be served in the same way. With ``serves_all`` no request may be left waiting at the end.
 
-    Parameters
-    ----------
-    name : str or SchedulerSpec
-        A scheduler as ``--scheduler`` names it. Pass code of your own to :func:`ramsis.trust`
-        first.
-    serves_all : bool
-        Whether no request may be left waiting at the end.
-
-    Raises
-    ------
-    AssertionError
-        When a rule is broken.
+    A ``name`` is as ``--scheduler`` takes it; pass code of your own to :func:`ramsis.trust` first.
     """
     spec = scheduler(name) if isinstance(name, str) else name
     times_ms = np.sort(np.random.default_rng(5).uniform(0.0, 3 * _SECOND_MS, 360))
@@ -109,10 +98,7 @@ def check_scheduler(name: str | SchedulerSpec, *, serves_all: bool = True) -> No
 def check_run(run: Run, *, serves_all: bool = True) -> None:
     """Check that a run has each request once, and starts no batch before its requests.
 
-    Raises
-    ------
-    AssertionError
-        When a rule is broken.
+    With ``serves_all`` no request may be left waiting at the end.
     """
     answered = run.batch_of >= 0
     counts = np.bincount(run.batch_of[answered], minlength=len(run.size))
@@ -150,21 +136,9 @@ def check_importer(format: str, source: Path, folder: Path, given: Given | None 
     The rules are: the sample has models with batches; a damaged copy is imported, or refused in
     one line; a file with other contents, such as a JSON list, is refused.
 
-    Parameters
-    ----------
-    format : str
-        One of :data:`ramsis.profiles.importers.FORMATS`.
-    source : Path
-        A sample that can be imported.
-    folder : Path
-        An empty folder for the damaged copies.
-    given : Given, optional
-        Values that the sample does not contain, such as the batch size.
-
-    Raises
-    ------
-    AssertionError
-        When a rule is broken.
+    ``format`` is one of :data:`ramsis.profiles.importers.FORMATS`, ``source`` the sample,
+    ``folder`` an empty folder for the damaged copies. ``given`` has what the sample does not
+    contain, such as the batch size.
     """
     class AnyModel(dict[str, float]):
         """An accuracy for every model."""
@@ -194,23 +168,9 @@ def check_reader(
 ) -> None:
     """Check that a reader takes damaged copies of a file or refuses them in one line.
 
-    Parameters
-    ----------
-    read : callable
-        Reads a file; may raise a :class:`~ramsis.errors.RamsisError`, and nothing else.
-    source : Path
-        A file to damage: cut off, repeated, emptied, replaced, and changed in random places.
-    folder : Path
-        A folder for the damaged copies.
-    count : int
-        Number of copies with random changes.
-    seed : int
-        Seed of the random changes.
-
-    Raises
-    ------
-    AssertionError
-        When another error is raised, or the message has several lines.
+    ``read`` may raise a :class:`~ramsis.errors.RamsisError`, and nothing else. Copies of
+    ``source`` in ``folder`` are cut off, repeated, emptied, replaced, and, ``count`` of them,
+    changed in random places.
     """
     for i, content in enumerate(_damaged(source.read_bytes(), count, random.Random(seed))):
         path = folder / f"{i}" / source.name

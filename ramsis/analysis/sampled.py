@@ -173,14 +173,8 @@ def evidence_of_effects(
 ) -> Evidence | None:
     """Return the evidence behind a violation rate; None where no batches are known.
 
-    Parameters
-    ----------
-    rate, variance : float
-        The violation rate, and its variance when all samples are drawn anew.
-    weights : ndarray, shape (Q,)
-        Weight of each quantile in the mean.
-    tails : Tails, optional
-        Pooled tails of the profile.
+    ``variance`` is that of the rate if all samples are drawn anew; ``weights``, (Q,), those of the
+    quantiles in the mean; ``tails`` the pooled tails of the profile.
     """
     if not effects:
         return None
@@ -220,10 +214,7 @@ def evidence_of_groups(
 ) -> Evidence | None:
     """Return the evidence behind a policy's violations; None if a number of samples is unknown.
 
-    Parameters
-    ----------
-    slack_ms : ndarray, shape (J,)
-        Low edges of the slack bins, from 0.
+    ``slack_ms``, (J,), are the low edges of the slack bins, from 0.
     """
     groups = dict[tuple[str, bytes], list[tuple[Effect, float]]]()
     times = np.append(slack_ms[slack_ms < slo_ms], slo_ms)

@@ -81,28 +81,16 @@ OVERLOAD_VIOLATION_RATE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class WorkerAnalysis:
-    """Stationary behaviour of a worker policy.
-
-    Attributes
-    ----------
-    problem : WorkerProblem
-    policy : ndarray of int, shape (N, D+1)
-    decisions : ndarray, shape (N+1, D+1)
-        Share of the decisions taken in each state, adding up to 1; the last row is the full
-        state, at bin 0.
-    queries : ndarray, shape (N+1, D+1)
-        Share of the requests served in each state, adding up to 1.
-    queries_per_decision : float
-    structured : StructuredMDP or None
-        Structured form of the problem, where it is at hand.
-    """
+    """Stationary behaviour of a worker policy."""
 
     problem: WorkerProblem
-    policy: IntArray
+    policy: IntArray  # shape (N, D+1)
+    # Shares of the decisions taken, and of the requests served, in each state, each adding up to
+    # 1; shape (N+1, D+1). The last row is the full state, at bin 0.
     decisions: FloatArray
     queries: FloatArray
     queries_per_decision: float
-    structured: StructuredMDP | None = None
+    structured: StructuredMDP | None = None  # form of the problem, where it is at hand
 
     @cached_property
     def _outcome(self) -> Outcome:
@@ -325,13 +313,7 @@ def evidence_of(
 ) -> Evidence | None:
     """Return the evidence behind a table's violation rate; None if sample sizes are unknown.
 
-    Parameters
-    ----------
-    problem : WorkerProblem
-        Problem with maximal batching.
-    policy : ndarray of int, shape (N, D+1)
-    structured : StructuredMDP, optional
-        Structured form of the problem, if already built.
+    The problem has maximal batching; ``structured`` is its structured form, if already built.
     """
     if problem.quantiles_ms is None or problem.samples is None:
         return None

@@ -28,14 +28,9 @@ def plot_cluster(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
 
     Above, for each run, the use of the machines: a row for each place of a worker that a model
     took, faint while it is loaded, hatched while it is being loaded, dark while it runs. Below,
-    violations and arrivals over time, and the distribution of response times.
-
-    Parameters
-    ----------
-    runs : mapping of str to Run
-        Runs by the name of the scheduler; one or more.
-    path : path
-        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
+    violations and arrivals over time, and the distribution of response times. ``runs`` has one or
+    more, by the name of the scheduler. For the path and errors see
+    :func:`~ramsis.report.figure.saved_figure`.
     """
     slots_of = [_Slots(run) for run in runs.values()]
     heights = [0.6 + 0.06 * min(max(slots.rows, 6), _MOST_SLOTS) for slots in slots_of]

@@ -25,11 +25,9 @@ from ramsis.files import written_whole
 from ramsis.report.chart import Charts, Curves, Dots, Series
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _LINEAR = 0.1  # up to here a ``log_like`` axis is linear
 
@@ -207,16 +205,10 @@ _LEGEND_MARK, _LEGEND_LETTER = 0.7, 0.06  # inches that an entry of the legend t
 
 
 def plot_charts(charts: Charts, path: str | os.PathLike[str], title: str = "") -> None:
-    """Draw charts above one another.
+    """Draw charts above one another; the title is by default that of the first.
 
-    Parameters
-    ----------
-    charts : sequence of Curves, or of Dots
-        One or more, of which all are over the same axis, or have the same names.
-    path : path
-        See :func:`saved_figure`, for errors, too.
-    title : str
-        Title of the figure; by default that of the first chart.
+    All have the same horizontal axis, or the same names. For the path and errors see
+    :func:`saved_figure`.
     """
     first = charts[0]
     rows = []

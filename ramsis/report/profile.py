@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
 _NEAR = 5.0  # distance in points between a point and a name that needs no line
@@ -70,24 +66,10 @@ def plot_profile(
     statistic: Statistic = "p95",
     step: float | None = None,
 ) -> tuple[str, ...]:
-    """Draw a profile set.
+    """Draw a profile set to a .png, .pdf or .svg; return the models on the front, fastest first.
 
-    Parameters
-    ----------
-    path : path
-        Ends in .png, .pdf or .svg.
-    batch : int
-        Batch size at which models are compared, >= 1; it need not be measured.
-    statistic : str
-        Latency statistic.
-    step : float, optional
-        Steps of accuracy, a fraction, at which models are interpolated along the front at batch
-        1; none by default.
-
-    Returns
-    -------
-    tuple of str
-        The models on the front, fastest first.
+    Models are compared at a ``batch`` size >= 1, which need not be measured. With ``step``, a
+    fraction, models are interpolated along the front at these steps of accuracy.
     """
     largest = max(item.batch for model in profile.models for item in model.batches)
     table = profile.latency_table(statistic, max(largest, batch))

@@ -17,6 +17,7 @@ from ramsis.report.verdicts import (
     OVERLOAD,
     bounded_schedulers,
     bounds_on_workers,
+    setting_words,
     upper_bounds,
 )
 from ramsis.tables import effective_words, scheduler_words
@@ -123,23 +124,14 @@ def promise_charts(rows: Rows) -> Charts:
 def plot_promises(rows: Rows, path: str | os.PathLike[str]) -> None:
     """Draw the promises of policies, of the same SLO and number of workers, over the load.
 
-    Parameters
-    ----------
-    rows : sequence of Mapping
-        Rows of ``generate --json`` or ``analyze --json``.
-    path : path
-        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
+    The rows are those of ``generate --json`` or ``analyze --json``. For the path and errors see
+    :func:`~ramsis.report.figure.saved_figure`.
     """
     kinds = {(row["slo_ms"], row["workers"]) for row in rows}
     if len(kinds) != 1:
         raise InvalidValueError("a figure needs policies of one SLO and number of workers",
                                 where="plot", value=sorted(kinds))
     plot_charts(promise_charts(rows), path, setting_words(rows[0]))
-
-
-def setting_words(row: Mapping[str, Any]) -> str:
-    """Return the number of workers and the SLO of a row, for a title."""
-    return f"{row['workers']} workers, SLO {row['slo_ms']:g} ms"
 
 
 def has_series(series: object, keys: Sequence[str]) -> bool:
@@ -287,15 +279,9 @@ def plan_charts(rows: Rows, options: object) -> Charts:
 def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
     """Draw effective accuracy over the violation rate, a curve for each load.
 
-    Parameters
-    ----------
-    rows : sequence of mappings
-        Corners as ``ramsis frontier`` gives them: ``load_qps``, ``expected_violation_rate``,
-        ``expected_effective_accuracy``, and, where they were simulated, ``violation_rate``,
-        ``violation_half_width`` and ``effective_accuracy``. Between two corners a policy that
-        mixes them at random is on a straight line, which the logarithmic axis bends.
-    path : path
-        Ends in .png, .pdf or .svg.
+    The rows are those of ``frontier --json``, a corner each. Between two corners a policy that
+    mixes them at random is on a straight line, which the logarithmic axis bends. For the path and
+    errors see :func:`~ramsis.report.figure.saved_figure`.
     """
     if not rows:
         raise InvalidValueError("nothing to draw", where="plot", value="no corners")
@@ -350,12 +336,8 @@ def _draw(
 def plot_audit(row: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Draw effective accuracy and workers as three bars each, and violations by cause.
 
-    Parameters
-    ----------
-    row : Mapping
-        Returned by :meth:`ramsis.audit.audit.Audit.row`.
-    path : path
-        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
+    The row is that of :meth:`ramsis.audit.audit.Audit.row`. For the path and errors see
+    :func:`~ramsis.report.figure.saved_figure`.
     """
     best = row["best_policy"]
     reached = {"achieved": row["effective_accuracy"],

@@ -20,21 +20,9 @@ def write_report(
     sources: Sequence[str | os.PathLike[str]], path: str | os.PathLike[str], *,
     title: str | None = None,
 ) -> int:
-    """Write a page on files and folders; see ``docs/report.md`` for which.
+    """Write a page on files and folders, and return its number of sections.
 
-    Parameters
-    ----------
-    sources : sequence of path
-        One or more.
-    path : path
-        Path of the page.
-    title : str, optional
-        Title; by default the name of the only section.
-
-    Returns
-    -------
-    int
-        Number of sections.
+    ``docs/report.md`` says which. The title is by default the name of the only section.
     """
     if not sources:
         raise InvalidValueError("nothing to report on", where="sources",
