@@ -27,7 +27,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from ramsis.profiles import ProfileSet, save  # noqa: E402
-from tests.cli.command import Run, runner  # noqa: E402
+from tests.cli.command import Run, in_this_process, runner  # noqa: E402
 from tests.synthesis.samples import tiny_profile  # noqa: E402
 
 # What a shell starts in the background ignores Ctrl-C, and would hand that on to the programs that
@@ -132,3 +132,10 @@ def tiny_file(tiny: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a command line in this process: ``run("bound", ...)`` → code, out, err."""
     return runner(capsys)
+
+
+@pytest.fixture
+def in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ramsis plan`` runs its commands in this process."""
+    monkeypatch.setattr("ramsis.cli.planning.plan_run.run_with_bar", in_this_process)
+    monkeypatch.setattr("ramsis.cli.planning.plan_run._PROCESSES", "1")

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from ramsis.errors import InvalidValueError
-from ramsis.tables import Column, html_table
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -115,15 +114,6 @@ def test_a_notebook_shows_what_it_is_kept_with(path):
 
 def test_there_is_a_notebook():
     assert [path.stem for path in NOTEBOOKS] == ["tutorial"]
-
-
-def test_names_are_escaped_and_absent_values_dashes():
-    text = html_table([Column("name", "<model>"), Column("share", "share", ".1%")],
-                      [{"name": "<script>alert(1)</script>", "share": None}], caption="<c>")
-    assert balanced(text) == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
-    assert "&lt;script&gt;" in text
-    assert "&lt;model&gt;" in text
-    assert ">–<" in text
 
 
 def test_the_rows_of_a_policy_are_its_table(tiny):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -21,9 +25,6 @@ class Ran(NamedTuple):
 
 
 Run = Callable[..., Ran]
-
-HELP_OPTIONS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
-"""For a command run without its group: click keeps the help option that was asked for first."""
 
 
 def runner(capsys: pytest.CaptureFixture[str]) -> Run:
@@ -57,3 +58,14 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
     """Everything below a folder; to see that nothing was touched."""
     return {str(path): path.read_bytes() if path.is_file() else None
             for path in sorted(folder.rglob("*"))}
+
+
+def in_this_process(
+    words: list[str], title: str, cwd: Path
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command of a plan, as :func:`ramsis.cli.progress.run_with_bar` does."""
+    assert words[:4] == [sys.executable, "-P", "-m", "ramsis"]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = _run(words[4:])
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())

@@ -9,21 +9,17 @@ from tests.cli.command import refused
 GENERATE = ["generate", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "400"]
 SIMULATE = ["simulate", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "400",
             "--duration-s", "1", "--scheduler", "jellyfish-plus"]
-DEEP = "a = " + "[" * 3000 + "]" * 3000
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         ([*GENERATE, "--workers", "4", "--out", ""], 2, ["--out", "folder"]),
-        ([*GENERATE, "--workers", "4", "--grid", "fixed:", "--out", "o"], 2, ["grid", "fixed:D"]),
         ([*GENERATE, "--workers", "1" + "0" * 26, "--out", "o"], 2, ["workers"]),
         ([*GENERATE[:-1], "400:800:400", "--workers", "4", "--max-accuracy-step", "1e-9",
           "--out", "o"], 2, ["--max-accuracy-step", "0.0005"]),
-        ([*SIMULATE, "--workers", "1" + "0" * 26], 2, ["workers"]),
         ([*SIMULATE, "--workers", "4", "--seeds", "1000000000"], 2, ["--seeds", "100000"]),
         ([*SIMULATE, "--workers", "4", "--arrivals", "renewal:1e308"], 2, ["renewal", "1000"]),
-        (["sweep", "/dev/zero", "--out", "o"], 3, ["too large"]),
         (["profile", "import", "/dev/zero", "--format", "long-csv", "--out", "o"], 3,
          ["too large"]),
         (["profile", "check", "caf\udce9.json"], 3, ["no such profile"]),
@@ -35,16 +31,14 @@ def test_odd_words_are_refused_at_once(run, tmp_path, monkeypatch, arguments, co
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", [DEEP, "workers = " + "9" * 5000, ])
-def test_a_damaged_specification_of_a_sweep_is_refused(run, tmp_path, text):
-    (tmp_path / "spec.toml").write_text(text)
+def test_a_damaged_specification_of_a_sweep_is_refused(run, tmp_path):
+    (tmp_path / "spec.toml").write_text("a = " + "[" * 3000 + "]" * 3000)
     refused(run("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out"), 3, "not valid TOML")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, ])
-def test_a_long_damaged_line_is_refused_at_once(run, tmp_path, text):
-    (tmp_path / "profile.json").write_text(text)
+def test_a_long_damaged_line_is_refused_at_once(run, tmp_path):
+    (tmp_path / "profile.json").write_text("[" * 100_000)
     started = time.process_time()
     refused(run("bound", "--profiles", tmp_path / "profile.json", "--slo-ms", 100, "--workers", 1,
                 "--load", 10), 3, "not valid JSON")

@@ -89,17 +89,6 @@ def test_poisson_arrivals_that_cannot_keep_the_limit_are_a_note(run, tmp_path):
     assert row["poisson_upper_bound"] == pytest.approx(0.8 * (1.0 - least), abs=1e-5)
 
 
-def test_promises_of_policies_stand_below_it(run, tiny_file, tmp_path):
-    loads = "50,700,1500"
-    made = run("generate", *options(tiny_file, loads), "--out", tmp_path / "out", "--grid",
-               "fixed:6", "--max-queue", "8", "--json")
-    limits = run("bound", *options(tiny_file, loads), "--max-batch", "8", "--json")
-    for promise, limit in zip(json.loads(made.out)["rows"], json.loads(limits.out)["rows"],
-                              strict=True):
-        assert promise["upper_bound"] == pytest.approx(limit["upper_bound"])
-        assert promise["expected_effective_accuracy"] <= limit["upper_bound"] + 1e-9
-
-
 @pytest.mark.parametrize("load", ["1e-300", "1e308"])
 def test_any_load_has_an_answer(run, tiny_file, load):
     ran = run("bound", *options(tiny_file, load), "--json")
@@ -129,20 +118,14 @@ def test_statistics_and_batches_change_the_bound(run, tmp_path):
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [
-        (("--workers", "0"), 2, ("workers", "got 0", "from 1 to")),
         (("--slo-ms", "nan"), 2, ("--slo-ms", "got nan", "finite")),
         (("--slo-ms", "3.9"), 4, ("--slo-ms", "got 3.9", "at least 4 ms")),
         (("--load", "0"), 2, ("load", "'0'", "> 0")),
-        (("--max-batch", "0"), 2, ("--max-batch", "0 is not in the range")),
         (("--max-batch", "1000000000"), 2, ("--max-batch", "1000000000 is not in the range")),
         (("--violation-price", "nan"), 2, ("--violation-price", "got nan", "from 0 to 1000000")),
-        (("--violation-price", "1e300"), 2, ("--violation-price", "from 0 to 1000000")),
         (("--max-violation", "-0.1"), 2, ("--max-violation", "got -0.1", "fraction in [0, 1]")),
-        (("--max-violation", "1.5"), 2, ("--max-violation", "got 1.5", "fraction in [0, 1]")),
         (("--load", "50,9000", "--max-batch", "8", "--max-violation", "0.8"), 4,
          ("--max-violation", "9000 QPS", "got 0.8", "more workers, or at least 0.80247")),
-        (("--service", "p42"), 2, ("--service", "'p42'")),
-        (("--profiles", "none.json"), 3, ("none.json",)),
     ],
     ids=str,
 )

@@ -8,6 +8,7 @@ import pytest
 from ramsis.policy import validate
 from ramsis.profiles import save
 from ramsis.synthesis import budget
+from tests.cli.command import refused
 from tests.synthesis.samples import linear_profile
 
 
@@ -47,20 +48,17 @@ def test_generate_keeps_to_a_budget_and_says_how(run, profile, tmp_path):
 
 @pytest.mark.slow
 def test_a_budget_out_of_reach_ends_with_the_lowest_rate(run, profile, tmp_path):
-    done = run("generate", "--profiles", profile, *FLEET, "--out", str(tmp_path / "set"),
-               "--max-violation", "0.000001")
-    assert done.code == 4
-    assert "no policy keeps the violation rate within the budget" in done.err
-    assert "at least" in done.err
+    refused(run("generate", "--profiles", profile, *FLEET, "--out", tmp_path / "set",
+                "--max-violation", "0.000001"), 4,
+            "no policy keeps the violation rate within the budget", "at least")
     assert not (tmp_path / "set").exists()
 
 
 @pytest.mark.parametrize("more", [("--max-violation", "0"), ("--max-violation", "2"),
                                   ("--max-violation", "0.1", "--violation-price", "1")])
 def test_what_is_no_budget_is_refused(run, profile, tmp_path, more):
-    done = run("generate", "--profiles", profile, *FLEET, "--out", str(tmp_path / "set"), *more)
-    assert done.code == 2
-    assert "max" in done.err
+    refused(run("generate", "--profiles", profile, *FLEET, "--out", tmp_path / "set", *more), 2,
+            "max")
     assert not (tmp_path / "set").exists()
 
 
@@ -95,30 +93,24 @@ def test_a_frontier_without_simulation_has_the_models_figures_alone(run, profile
 
 
 def test_a_frontier_is_not_simulated_with_next_to_no_queries(run, profile):
-    done = run("frontier", "--profiles", profile, *FLEET, "--queries", "3")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: --queries: ")
+    refused(run("frontier", "--profiles", profile, *FLEET, "--queries", "3"), 2,
+            "error: --queries")
 
 
 def test_a_figure_that_cannot_be_is_refused_before_anything_is_written(run, profile, tmp_path):
     out = tmp_path / "rows.csv"
-    done = run("frontier", "--profiles", profile, *FLEET, "--points", "3", "--queries", "0",
-               "--out", str(out), "--plot", str(tmp_path / "figure.txt"))
-    assert (done.code, done.out) == (2, "")
-    assert "figure.txt" in done.err
+    refused(run("frontier", "--profiles", profile, *FLEET, "--points", "3", "--queries", "0",
+                "--out", out, "--plot", tmp_path / "figure.txt"), 2, "figure.txt")
     assert not out.exists()
 
 
 def test_a_central_queue_has_no_other_late_rule(run, profile):
-    done = run("frontier", "--profiles", profile, *FLEET, "--late", "serve")
-    assert done.code == 2
-    assert done.err.startswith("error: --late: not allowed with dispatch central-queue")
+    refused(run("frontier", "--profiles", profile, *FLEET, "--late", "serve"), 2,
+            "error: --late: not allowed with dispatch central-queue")
 
 
 @pytest.mark.parametrize("words", [("--slo-ms", "15:0.3,25:0.7", "--workers", 2),
                                    ("--slo-ms", 25, "--workers", "a=1,b=1")])
 def test_a_frontier_of_several_stations_is_refused_with_the_reason(run, words):
-    ran = run("frontier", "--profiles", "digits-cpu", *words, "--load", 900)
-    assert ran.code == 2
-    assert "a frontier is of one station" in ran.err
-    assert ran.err.count("\n") == 1
+    refused(run("frontier", "--profiles", "digits-cpu", *words, "--load", 900), 2,
+            "a frontier is of one station")

@@ -52,19 +52,6 @@ def test_the_table_has_promise_simulation_and_bound_side_by_side(run, tiny_file)
     assert row.split()[-1] in ("yes", "no")
 
 
-@pytest.mark.slow
-def test_a_trace_gives_one_row(run, tiny_file, tmp_path):
-    trace = tmp_path / "trace.txt"
-    trace.write_text("0 200\n1 900\n2 200\n")
-    ran = run("capacity", "--profiles", tiny_file, "--slo-ms", "100", "--trace", trace,
-              "--scheduler", f"{WORKER},levels=3", "--min-effective-accuracy", "0.65", "--json",
-              "--seeds", "1")
-    (row,) = json.loads(ran.out)["rows"]
-    assert ran.code == 0
-    assert row["effective_accuracy"] >= 0.65
-    assert row["expected_accuracy"] is None
-
-
 @pytest.mark.parametrize(("lines", "service", "varies"), [
     ("0 200\n1 300\n2 200\n", "p95", "the seeds vary arrivals\n"),
     ("".join(f"{5 * at}\n" for at in range(400)), "p95", "the seeds vary nothing"),

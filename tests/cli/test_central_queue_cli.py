@@ -46,21 +46,3 @@ def test_verification_prints_the_certified_gap_and_notices_a_lie(run, folder):
     assert ran.code == 6
     assert "expected effective accuracy" in ran.out
     assert "effective accuracy by a simulator of its own" in ran.out
-
-
-@pytest.mark.parametrize("option", [("--solver", "value-iteration"),
-                                    ("--objective", "per-decision"),
-                                    ("--late", "serve"), ("--batching", "maximal"),
-                                    ("--grid", "fine"), ("--violation-price", -1)])
-def test_what_a_fleet_does_not_have_is_refused(run, tiny_file, tmp_path, option):
-    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", 400,
-              "--dispatch", "central-queue", "--out", tmp_path / "set", *option)
-    assert ran.code == 2
-    assert not (tmp_path / "set").exists()
-
-
-def test_overload_is_no_error(run, tiny_file, tmp_path):
-    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", 20_000,
-              "--dispatch", "central-queue", "--max-queue", 8, "--out", tmp_path / "set")
-    assert ran.code == 0
-    assert "OVERLOAD" in ran.out

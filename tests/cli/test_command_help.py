@@ -11,19 +11,7 @@ import pytest
 from ramsis.cli.main import cli
 from ramsis.cli.options.command import _first_line
 from tests.cli.command import refused
-from tests.cli.test_main_cli import COMMANDS, listed
-
-_LINES, _WIDTH, _OPTIONS = 50, 100, 16
-
-
-@pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
-def test_a_help_page_fits_a_screen(run, words, monkeypatch):
-    for columns in (80, _WIDTH + 2):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        lines = run(*words, "--help").out.splitlines()
-        assert len(lines) <= _LINES
-        assert max(map(len, lines)) <= _WIDTH
-        assert len(listed("\n".join(lines))) <= _OPTIONS
+from tests.cli.test_main_cli import COMMANDS
 
 
 def test_the_first_page_has_each_command_once_below_a_heading(run):

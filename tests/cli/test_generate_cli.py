@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -70,31 +68,6 @@ def generate(run, tiny_file, tmp_path):
     return call
 
 
-@pytest.mark.slow
-def test_the_table_states_each_promise_and_overload(generate, tmp_path):
-    ran = generate("--wide", load="50,1200,9000")
-    assert ran.code == 0
-    assert ran.err.startswith("note: 9000 QPS: OVERLOAD")
-    header, *rows = ran.out.splitlines()[:4]
-    assert re.split(r"\s{2,}", header.strip())[:6] == [
-        "load (QPS)", "accuracy", "violations", "effective accuracy", "upper bound", "utilisation"]
-    policies = [level.policy for level in validate_set(tmp_path / "out").levels]
-    for row, policy in zip(rows, policies, strict=True):
-        expected, cells = policy.expectations, row.split()
-        assert float(cells[0]) == policy.load_qps
-        assert cells[1] == ("–" if expected.accuracy is None else f"{expected.accuracy:.4f}")
-        assert cells[2] == f"{expected.violation_rate:.4%}"
-        assert cells[3] == f"{expected.effective_accuracy:.4f}"
-        assert cells[4] == f"{expected.upper_bound:.4f}"
-        found = policy.headroom
-        assert cells[6:9] == [f"{found.factor:g}", f"{found.slower_effective_accuracy:.4f}",
-                              f"{found.slower_violation_rate:.4%}"]
-        assert cells[9] == ("OVERLOAD" if expected.overloaded else "ok")
-    assert [policy.expectations.overloaded for policy in policies] == [False, False, True]
-    assert ran.out.splitlines()[-1] == (
-        f"3 policies in {tmp_path / 'out'} (manifest.json lists them)")
-
-
 def test_the_last_line_counts_all_that_the_folder_holds(generate, tmp_path):
     def last_line(load: str) -> str:
         return str(generate("--wide", "--headroom", "0", load=load).out.splitlines()[-1])
@@ -135,17 +108,6 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(generate, tmp_path):
         assert row["upper_bound"] == expected.upper_bound
 
 
-@pytest.mark.slow
-def test_levels_can_be_chosen_by_accuracy(generate, tmp_path):
-    ran = generate(load="50,800", max_accuracy_step="0.05")
-    assert (ran.code, ran.err) == (0, "")
-    policies = [level.policy for level in validate_set(tmp_path / "out").levels]
-    assert (policies[0].load_qps, policies[-1].load_qps) == (50.0, 800.0)
-    accuracy = [policy.expectations.accuracy for policy in policies]
-    assert len(policies) > 2
-    assert all(abs(a - b) <= 0.05 for a, b in itertools.pairwise(accuracy))
-
-
 def test_one_load_leaves_no_levels_to_choose(generate, tmp_path):
     refused(generate(load="50", max_accuracy_step="0.05"), 2, "load: not a range of loads")
     assert not (tmp_path / "out").exists()
@@ -173,57 +135,22 @@ def test_another_set_is_refused_unless_it_may_be_replaced(generate, tmp_path):
     assert [level.policy.workers for level in validate_set(tmp_path / "out").levels] == [5]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [{"workers": "1", "load": "1e-6,100,1e5"}, {"workers": "1000", "load": "1,20000,1e6"},
-     {"grid": "fixed:1", "load": "1e-6,1e5"}, {"slo_ms": "4", "load": "1e-6,1e5"},
-     {"grid": "model"}, {"max_queue": "1"}, {"objective": "per-decision"},
-     {"dispatch": "shortest-queue", "load": "1e-6,100,1e5"},
-     {"solver": "value-iteration"}, {"solver": "linear-program"}, {"solver": "pymdptoolbox"},
-     {"arrivals": "tests.synthesis.samples:OwnPoisson"},
-     {"late": "drop", "load": "1e-6,100,1e5"},
-     {"late": "drop", "max_queue": "1"}, {"late": "drop", "slo_ms": "4", "load": "1e-6,1e5"},
-     {"late": "drop", "grid": "model", "service": "distribution", "workers": "1"},
-     {"service": "distribution", "violation_price": "1", "load": "1e-6,100,1e5"},
-     {"late": "drop", "arrivals": "tests.synthesis.samples:OwnPoisson"}],
-    ids=str,
-)
-def test_every_kind_of_setting_gives_finite_rows(generate, changes):
-    ran = generate("--json", **changes)
-    assert ran.code == 0
-    for row in json.loads(ran.out)["rows"]:
-        assert 0 <= row["expected_effective_accuracy"] <= row["upper_bound"] + 1e-7
-        assert 0 <= row["expected_violation_rate"] <= 1
-        assert row["overloaded"] == (row["load_qps"] > 300 * row["workers"])
-
-
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
-        ({"load": "0"}, 2, ("load", "'0'", "allowed: ", "> 0")),
         ({"load": "50,1e300"}, 2, ("too large", "arrivals", "a lower load")),
-        ({"workers": "0"}, 2, ("workers", "got 0", "allowed: ", "from 1 to")),
         ({"workers": "1000000000"}, 2, ("workers", "got 1000000000", "to 10000000")),
         ({"max_queue": "0"}, 2, ("--max-queue", "got 0", "allowed: ", "from 1")),
-        ({"max_queue": "10000000"}, 2, ("--max-queue", "10000000", "allowed: ")),
         ({"slo_ms": "3.9"}, 4, ("--slo-ms", "got 3.9", "below every latency", "at least 4 ms")),
-        ({"slo_ms": "0"}, 2, ("--slo-ms", "got 0.0", "allowed: ")),
         ({"slo_ms": "1e12"}, 2, ("too large", "a lower load")),
         ({"slo_ms": "1e300"}, 2, ("--slo-ms", "up to 1e+12 ms")),
-        ({"service": "p42"}, 2, ("--service", "'p42'", "'p95'")),
-        ({"dispatch": "random"}, 2, ("--dispatch", "'random'", "'shortest-queue'")),
         ({"arrivals": "mmpp:ratio=4,burst-ms=1e9,share=0.2"}, 2,
          ("mmpp", "burst-ms / share", "5e+06 s", "make policies for both loads")),
         ({"dispatch": "central-queue", "arrivals": "tests.synthesis.samples:OwnPoisson"}, 2,
          ("arrivals", "OwnPoisson", "cannot be drawn")),
         ({"arrivals": "trace:no-such.csv"}, 3, ("no-such.csv",)),
         ({"arrivals": "trace:spikes"}, 2, ("arrivals", "spikes", "loads", "--load")),
-        ({"violation_price": "-1"}, 2, ("--violation-price", "got -1.0", "from 0 to 1000000")),
-        ({"arrivals": "renewal:0"}, 2, ("arrivals", "cv", "got 0", "from 0.001")),
         ({"arrivals": "no_such_module:x"}, 2, ("arrivals", "'no_such_module:x'", "MODULE:NAME")),
-        ({"profiles": "digits-cpuu"}, 3, ("digits-cpuu", "did you mean digits-cpu")),
-        ({"profiles": None}, 2, ("--profiles", "generate --help")),
         ({"out": None}, 2, ("--out",)),
     ],
     ids=str,

@@ -53,10 +53,17 @@ def test_the_listed_commands_are_the_importable_ones():
 
 
 @pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_every_command_has_a_help_page(run, words, flag):
-    ran = run(*words, flag)
+def test_every_command_has_a_help_page_that_fits_a_screen(run, words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = run(*words, "-h")
     assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert len(lines) <= 50
+    assert max(map(len, lines)) <= 100
+    assert len(listed(ran.out)) <= 16
+    monkeypatch.setenv("COLUMNS", "102")
+    ran = run(*words, "--help")
+    assert max(map(len, ran.out.splitlines())) <= 100
     assert ran.out.startswith(f"Usage: {' '.join(('ramsis', *words))} ")
     command = COMMANDS.get(words, cli)
     known = {option for parameter in command.params if isinstance(parameter, click.Option)

@@ -1,6 +1,5 @@
 """``ramsis plan`` for requests with a size: it makes the policies that it counts by."""
 
-import importlib
 import json
 import shlex
 
@@ -11,16 +10,12 @@ from ramsis import profiles
 from ramsis.sized.policy import validate_sized
 from scripts.sized import CELLS
 from tests.cli.command import refused
-from tests.cli.test_plan_cli import in_this_process
 from tests.sized.short import short_search
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch):
+def asked(tmp_path, monkeypatch, in_one_process):
     """The command, with short simulations, in this process."""
-    recipe = importlib.import_module("ramsis.cli.planning.plan_run")
-    monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
-    monkeypatch.setattr(recipe, "_PROCESSES", "1")
     short_search(monkeypatch)
     profiles.save(CELLS["gpu"].profile(), tmp_path / "gpu.json")
     rng = np.random.default_rng(0)

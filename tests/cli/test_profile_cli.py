@@ -6,23 +6,10 @@ import json
 import re
 
 import pytest
-from click.testing import CliRunner, Result
 
-from ramsis.cli.profiles.profile import profile
-from ramsis.errors import InputFileError
 from ramsis.profiles import load, save
-from tests.cli.command import HELP_OPTIONS
+from tests.cli.command import refused
 from tests.profiles.samples import model, profile_set, write_sources
-
-
-def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
-    return CliRunner().invoke(profile, list(arguments), env=env, **HELP_OPTIONS)
-
-
-def succeed(*arguments: str, env: dict[str, str] | None = None) -> Result:
-    result = run(*arguments, env=env)
-    assert result.exit_code == 0, result.output
-    return result
 
 
 @pytest.fixture
@@ -34,8 +21,8 @@ def marked(tmp_path):
     return str(path)
 
 
-def test_show_prints_every_entry_with_the_mark_of_its_origin(marked):
-    lines = succeed("show", marked, "--max-batch", "5").stdout.splitlines()
+def test_show_prints_every_entry_with_the_mark_of_its_origin(run, marked):
+    lines = run("profile", "show", marked, "--max-batch", "5").out.splitlines()
     assert [line.split() for line in lines[1:4]] == [
         ["model", "accuracy", "1", "2", "3", "4", "5"],
         ["steady", "0.7000", "10.00", "20.00", "30.00~", "40.00", "50.00+"],
@@ -44,14 +31,15 @@ def test_show_prints_every_entry_with_the_mark_of_its_origin(marked):
     assert [line[0] for line in lines[4:]] == ["*", "~", "+"]
 
 
-def test_show_explains_only_the_marks_that_occur(marked):
-    lines = succeed("show", marked, "--max-batch", "2").stdout.splitlines()
+def test_show_explains_only_the_marks_that_occur(run, marked):
+    lines = run("profile", "show", marked, "--max-batch", "2").out.splitlines()
     assert [line[0] for line in lines[4:]] == ["*"]
 
 
-def test_show_on_a_terminal_is_coloured_and_fits_its_width(marked):
-    env = {"FORCE_COLOR": "1", "COLUMNS": "60", "TERM": "xterm-256color"}
-    output = succeed("show", marked, "--max-batch", "12", "--wide", env=env).stdout
+def test_show_on_a_terminal_is_coloured_and_fits_its_width(run, marked, monkeypatch):
+    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "60"), ("TERM", "xterm-256color")):
+        monkeypatch.setenv(name, value)
+    output = run("profile", "show", marked, "--max-batch", "12", "--wide").out
     assert "\x1b[" in output
     text = re.sub(r"\x1b\[[0-9;]*m", "", output)
     assert max(len(line) for line in text.splitlines() if "│" in line) <= 60
@@ -61,52 +49,35 @@ def test_show_on_a_terminal_is_coloured_and_fits_its_width(marked):
     )
 
 
-def test_show_json_holds_every_entry_in_full(marked):
-    document = json.loads(succeed("show", marked, "--max-batch", "4", "--json").stdout)
+def test_show_json_holds_every_entry_in_full(run, marked):
+    document = json.loads(run("profile", "show", marked, "--max-batch", "4", "--json").out)
     assert (document["name"], document["statistic"]) == ("a-set", "p95")
     assert len(document["rows"]) == 8
     assert document["rows"][5] == {"model": "uneven", "accuracy": 0.8, "batch": 2,
                                    "latency_ms": 60.0, "origin": "padded", "run_as": 3}
 
 
-def test_check_lists_findings_and_still_succeeds(marked):
-    lines = succeed("check", marked).stdout.splitlines()
+def test_check_lists_findings_and_still_succeeds(run, marked):
+    lines = run("profile", "check", marked).out.splitlines()
     assert any(line.startswith("uneven, batch 2: ") for line in lines)
     assert lines[-1] == f"a-set: valid; models: 2, batch profiles: 6, warnings: {len(lines) - 1}"
-    rows = json.loads(succeed("check", marked, "--json").stdout)["rows"]
+    rows = json.loads(run("profile", "check", marked, "--json").out)["rows"]
     assert {(row["kind"], row["model"], row["batch"]) for row in rows} >= {
         ("not-monotone", "uneven", 2), ("gap", "steady", None)}
 
 
-def test_import_writes_a_file_and_warns_on_stderr(tmp_path):
+def test_import_writes_a_file_and_warns_on_stderr(run, tmp_path):
     write_sources(tmp_path)
     out = tmp_path / "new" / "set.json"
-    result = succeed("import", str(tmp_path / "statistics.csv"), "--out", str(out),
+    result = run("profile", "import", str(tmp_path / "statistics.csv"), "--out", str(out),
                      "--models", "large, small", "--name", "mine")
-    assert result.stdout == f"{out}: written; models: 2, batch profiles: 4, warnings: 1\n"
-    assert result.stderr.startswith("warning: large: batch sizes not measured: 2, 3")
+    assert result.out == f"{out}: written; models: 2, batch profiles: 4, warnings: 1\n"
+    assert result.err.startswith("warning: large: batch sizes not measured: 2, 3")
     found = load(out)
     assert found.name == "mine"
     assert [item.name for item in found.models] == ["large", "small"]
 
 
 @pytest.mark.parametrize("command", ["show", "check"])
-def test_an_unknown_profile_is_a_bad_input_file(command):
-    result = run(command, "no-such-profile")
-    assert isinstance(result.exception, InputFileError)
-    assert result.exception.exit_code == 3
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["show", "digits-cpu", "--statistic", "p42"],
-        ["show", "digits-cpu", "--max-batch", "0"],
-        ["import", "x.csv", "--out", "y.json", "--format", "excel"],
-        ["measure"],
-    ],
-)
-def test_a_wrong_command_line_exits_with_2(arguments):
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stderr.startswith("Usage: ")
+def test_an_unknown_profile_is_a_bad_input_file(run, command):
+    refused(run("profile", command, "no-such-profile"), 3, "no such profile")

@@ -76,9 +76,7 @@ def test_a_duty_cycle_is_played_with_and_without_policies(run, tmp_path):
 
 
 @pytest.mark.parametrize("option", [
-    ("--workers", "4"), ("--slo-ms", "100"), ("--profiles", "digits-cpu"), ("--load", "100"),
-    ("--policy", "x"), ("--scheduler", "greedy"), ("--trace", "day"), ("--service", "mean"),
-    ("--arrivals", "renewal:2"), ("--told", "0.5"), ("--monitor", "on")])
+    ("--workers", "4"), ("--load", "100"), ("--scheduler", "greedy"), ("--monitor", "on")])
 def test_options_that_the_file_answers_are_refused(run, placement_file, option):
     ran = run("simulate", "--placement", placement_file, *option)
     refused(ran, 2, f"{option[0]} is not for a placement")

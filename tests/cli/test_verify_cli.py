@@ -109,6 +109,5 @@ def test_a_process_that_cannot_be_imported_is_a_bad_file(run, folder):
     refused(run("verify", path), 3, str(path), "no_such_module:X")
 
 
-@pytest.mark.parametrize("tolerance", ["0", "nan", ])
-def test_a_bad_tolerance_is_refused(run, folder, tolerance):
-    refused(run("verify", folder, "--tolerance", tolerance), 2, "tolerance")
+def test_a_bad_tolerance_is_refused(run, folder):
+    refused(run("verify", folder, "--tolerance", "nan"), 2, "tolerance")

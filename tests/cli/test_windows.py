@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from ramsis.sim import Estimate
 from ramsis.synthesis.capacity import MeasuredRates, Targets
 from ramsis.synthesis.capacity.trials import Windows
 from tests.cli.command import Run, refused
-from tests.cli.test_plan_cli import in_this_process
 from tests.sim.samples import Logged, fleet
 from tests.sim.samples import run as serve
 
@@ -65,11 +63,10 @@ def test_a_peak_needs_more_workers_than_the_mean(run, tiny_file, peak, tmp_path)
         late[int(row["worst_window_s"] // 2)])
 
 
-def test_a_plan_tells_of_its_peak_and_of_growth(run, tiny_file, peak, tmp_path, monkeypatch):
-    recipe = importlib.import_module("ramsis.cli.planning.plan_run")
-    monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
-    monkeypatch.setattr(recipe, "_PROCESSES", "1")
-    monkeypatch.setattr(recipe, "_LEVELS", 2)
+def test_a_plan_tells_of_its_peak_and_of_growth(
+    run, tiny_file, peak, tmp_path, monkeypatch, in_one_process
+):
+    monkeypatch.setattr("ramsis.cli.planning.plan_run._LEVELS", 2)
     ran = run("plan", "--profiles", tiny_file, "--slo-ms", 100, "--trace", peak, "--min-accuracy",
               0.7, "--max-violation", 0.05, "--every", "2s", "--growth", "2.5,1",
               "--cost-per-worker", 3, "--out", tmp_path / "plan", "--json")
