@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
@@ -34,19 +33,6 @@ def test_show_prints_every_entry_with_the_mark_of_its_origin(run, marked):
 def test_show_explains_only_the_marks_that_occur(run, marked):
     lines = run("profile", "show", marked, "--max-batch", "2").out.splitlines()
     assert [line[0] for line in lines[4:]] == ["*"]
-
-
-def test_show_on_a_terminal_is_coloured_and_fits_its_width(run, marked, monkeypatch):
-    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "60"), ("TERM", "xterm-256color")):
-        monkeypatch.setenv(name, value)
-    output = run("profile", "show", marked, "--max-batch", "12", "--wide").out
-    assert "\x1b[" in output
-    text = re.sub(r"\x1b\[[0-9;]*m", "", output)
-    assert max(len(line) for line in text.splitlines() if "│" in line) <= 60
-    headers = [line for line in text.splitlines() if "accuracy" in line]
-    assert [int(number) for line in headers for number in re.findall(r"\d+", line)] == list(
-        range(1, 13)
-    )
 
 
 def test_show_json_holds_every_entry_in_full(run, marked):

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ramsis import report
 from ramsis.cli.options.command import Command, CommandGroup
 from ramsis.cli.options.param_types import FIGURE, MODELS, OUT_FILE, complete_profiles
-from ramsis.cli.output.rows import json_option, print_json, say, table_options, wide
+from ramsis.cli.output.rows import (
+    Column,
+    json_option,
+    print_json,
+    print_rows,
+    say,
+    table_options,
+    wide,
+)
 from ramsis.cli.profiles.measure import kernels_command, measure_command
 from ramsis.errors import InvalidValueError, OutputError, printable
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
@@ -59,8 +63,6 @@ _WARNINGS = 3
 """Of each kind that are shown after an import."""
 _MARKS = {Origin.MEASURED: "", Origin.PADDED: "*", Origin.INTERPOLATED: "~",
           Origin.EXTRAPOLATED: "+", Origin.SMOOTHED: "="}
-_STYLES = {Origin.MEASURED: "", Origin.PADDED: "yellow", Origin.INTERPOLATED: "cyan",
-           Origin.EXTRAPOLATED: "magenta", Origin.SMOOTHED: "green"}
 _SHOWN = 6  # batch sizes without --wide
 _LEGEND = ("* a larger measured batch is faster, so requests are padded up to it",
            "~ on the line between two measured batches",
@@ -133,25 +135,22 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
             model.sized for model in profile_set.models) else {}
         print_json(_rows(table), name=profile_set.name, statistic=table.statistic, **sized)
         return
-    console = Console(highlight=False, emoji=False, markup=False)
-    console.print(f"{profile_set.name}: {statistic} latency in ms by batch size",
-                  soft_wrap=True)
+    click.echo(printable(f"{profile_set.name}: {statistic} latency in ms by batch size"))
     batches = range(1, table.max_batch + 1) if wide() else _some(table.max_batch)
-    if console.is_terminal:
-        for block in _blocks(table, batches, console.width):
-            console.print(_rich_table(table, block))
-    else:
-        for line in _plain_lines(table, batches):
-            click.echo(line)
+    print_rows(
+        [Column("model", "model"), Column("accuracy", "accuracy", ".4f"),
+         *(Column(str(batch), f"{batch} ", "s") for batch in batches)],
+        [{"model": name, "accuracy": float(table.accuracy[row]),
+          **{str(batch): _cell(table, row, batch) for batch in batches}}
+         for row, name in enumerate(table.models)])
     marks = {_MARKS[Origin(int(table.origin[row, batch - 1]))]
              for row in range(len(table.models)) for batch in batches}
     for line in _LEGEND:
         if line[0] in marks:
-            console.print(line, soft_wrap=True)
+            click.echo(line)
     for model in profile_set.models:
         if model.sized is not None:
-            for line in _sized_lines(model.name, model.sized, statistic):
-                click.echo(line)
+            _print_sized(model.name, model.sized, statistic)
     for line in _summary(profile_set):
         say(line)
 
@@ -327,22 +326,21 @@ def _rows_by_size(profile_set: ProfileSet, statistic: str) -> list[dict[str, Any
             for size, value in zip(model.sized.sizes, row, strict=True) if np.isfinite(value)]
 
 
-def _sized_lines(name: str, sized: SizedTimes, statistic: str) -> Iterator[str]:
-    """Yield measured times by count and size as aligned text."""
+def _print_sized(name: str, sized: SizedTimes, statistic: str) -> None:
+    """Print measured times by count and size."""
     if statistic not in sized.statistics:
-        yield (f"{name}: times by size have no {statistic}; they have "
-               f"{', '.join(sized.statistics)}")
+        click.echo(f"{name}: times by size have no {statistic}; they have "
+                   f"{', '.join(sized.statistics)}")
         return
     of = "the longest" if sized.law == "padded" else "the total"
-    yield (f"{name}: {statistic} in ms by batch size and {sized.unit}, {sized.law} (a batch takes "
-           f"as long as {of} size needs)")
-    lines = [["", *map(str, sized.sizes)]]
-    lines += [[str(count), *("-" if np.isnan(value) else f"{value:#.4g}".rstrip(".")
-                             for value in row)]
-              for count, row in zip(sized.counts, sized.measured_ms(statistic), strict=True)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for line in lines:
-        yield "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+    click.echo(f"{name}: {statistic} in ms by batch size and {sized.unit}, {sized.law} (a batch "
+               f"takes as long as {of} size needs)")
+    print_rows(
+        [Column("count", "", "d"), *(Column(str(size), str(size), "s") for size in sized.sizes)],
+        [{"count": count, **{
+            str(size): "-" if np.isnan(value) else f"{value:#.4g}".rstrip(".")
+            for size, value in zip(sized.sizes, row, strict=True)}}
+         for count, row in zip(sized.counts, sized.measured_ms(statistic), strict=True)])
 
 
 def _cell(table: LatencyTable, row: int, batch: int) -> str:
@@ -361,40 +359,3 @@ def _some(max_batch: int) -> list[int]:
     sizes = {round(max_batch ** (i / (_SHOWN - 1))) for i in range(_SHOWN)}
     unused = (size for size in range(1, max_batch + 1) if size not in sizes)
     return sorted(sizes.union(islice(unused, _SHOWN - len(sizes))))
-
-
-def _blocks(
-    table: LatencyTable, batches: Sequence[int], width: int
-) -> Iterator[Sequence[int]]:
-    """Yield groups of batch sizes whose columns fit the width."""
-    widest = max(len(_cell(table, row, batch)) for row in range(len(table.models))
-                 for batch in batches)
-    room = width - max(len(name) for name in ("model", *table.models)) - len("accuracy") - 7
-    step = max(1, room // (widest + 3))
-    for first in range(0, len(batches), step):
-        yield batches[first:first + step]
-
-
-def _rich_table(table: LatencyTable, batches: Sequence[int]) -> Table:
-    printed = Table()
-    printed.add_column("model", no_wrap=True)
-    printed.add_column("accuracy", justify="right", no_wrap=True)
-    for batch in batches:
-        printed.add_column(f"{batch} ", justify="right", no_wrap=True)
-    for row, name in enumerate(table.models):
-        cells = [Text(_cell(table, row, batch), _STYLES[Origin(int(table.origin[row, batch - 1]))])
-                 for batch in batches]
-        printed.add_row(Text(name), Text(f"{table.accuracy[row]:.4f}"), *cells)
-    return printed
-
-
-def _plain_lines(table: LatencyTable, batches: Sequence[int]) -> Iterator[str]:
-    """Yield the table's columns as aligned text, one line per model."""
-    lines = [["model", "accuracy", *(f"{batch} " for batch in batches)]]
-    lines += [[name, f"{table.accuracy[row]:.4f}",
-               *(_cell(table, row, batch) for batch in batches)]
-              for row, name in enumerate(table.models)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for name, *cells in lines:
-        padded = (cell.rjust(size) for cell, size in zip(cells, widths[1:], strict=True))
-        yield "  ".join([name.ljust(widths[0]), *padded]).rstrip()
