@@ -24,15 +24,13 @@ interrupted study continues. ``--steps`` shortens every training.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import io
 import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 from clockwork import (
     AZURE_COPIES,
     AZURE_MODELS,
@@ -43,7 +41,7 @@ from clockwork import (
     grid,
     latencies,
 )
-from study import markdown, write_part
+from study import markdown, parser_of, write_part
 
 from ramsis.files import write_atomic
 from ramsis.report.figure import COLOURS
@@ -154,22 +152,15 @@ def read_rows(path: Path) -> list[Row]:
     """Read the rows of a file; none where there is no file."""
     if not path.exists():
         return []
-    return [Row(row["study"], row["reward"], int(row["seed"]), float(row["rate_qps"]),
-                int(row["instances"]), float(row["slo_ms"]), row["stream"], int(row["steps"]),
-                row["kept"] == "yes", float(row["in_time"]), float(row["mean_batch"]))
-            for row in csv.DictReader(io.StringIO(path.read_text("utf-8")))]
+    table = pd.read_csv(path, keep_default_na=False, true_values=["yes"], false_values=["no"])
+    return [Row(*row) for row in table.itertuples(index=False)]
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write rows as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Row._fields)
-    for row in rows:
-        writer.writerow([f"{value:g}" if name in ("rate_qps", "slo_ms") else
-                         ("yes" if value else "no") if name == "kept" else value
-                         for name, value in zip(Row._fields, row, strict=True)])
-    write_atomic(path, text.getvalue())
+    table = pd.DataFrame(rows).replace({"kept": {True: "yes", False: "no"}})
+    cells = {name: table[name].map("{:g}".format) for name in ("rate_qps", "slo_ms")}
+    write_atomic(path, table.assign(**cells).to_csv(index=False))
 
 
 def two_slos() -> Scenario:
@@ -274,15 +265,6 @@ def table_of_cells(rows: Sequence[Row]) -> str:
     return markdown(["agent", "played on", "in time", "with more training there"], lines)
 
 
-TABLES = {"rewards": table_of_rewards}
-
-
-def write_tables(rows: Sequence[Row], docs: Path) -> None:
-    """Put the tables between their marks on the page."""
-    for name, table in TABLES.items():
-        write_part(docs / "evaluation" / "clockwork.md", name, table(rows))
-
-
 _CURVES = (*REWARDS, "24 ms", "96 ms", "at once", "later")  # in the order of their colours
 
 
@@ -326,7 +308,7 @@ def _draw_curve(axes: Any, label: str, rows: Sequence[Row]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train what is asked for, and write rows and figure."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     studies = ("two-slos", "rewards", "longer", "relaxed", "tuned")
     parser.add_argument("--study", action="append", choices=studies,
                         help="repeat; by default all")
@@ -345,7 +327,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.plot is not None:
         plot(rows, options.plot)
     if options.docs is not None:
-        write_tables(rows, options.docs)
+        write_part(options.docs / "evaluation" / "clockwork.md", "rewards",
+                   table_of_rewards(rows))
         print(table_of_cells(rows))  # of which the page has one sentence
     return 0
 

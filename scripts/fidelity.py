@@ -23,14 +23,14 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from live.baselines import as_policy
-from live.fleet import Live, Load, live_run
+from live.fleet import Live, Load, live_run, longer, slower_ms
 from live.models import BATCHES, Served, prepared
-from live.times import longer, slower_ms, stolen
 from numpy.typing import NDArray
 from study import say
 
@@ -181,10 +181,10 @@ class Case:
         while len(runs) <= self.plan.repeats:
             runs.append(live_run(policy, self.served.variants, self.served.data, load,
                                  overhead_ms=network_ms))
-            if stolen(runs[-1]) <= MOST_STOLEN:
+            if runs[-1].stolen <= MOST_STOLEN:
                 break
-            say(f"the host took {stolen(runs[-1]):.1%} of a run of {duration_s:g} s")
-        return min(runs, key=stolen)
+            say(f"the host took {runs[-1].stolen:.1%} of a run of {duration_s:g} s")
+        return min(runs, key=attrgetter("stolen"))
 
     def calibrated(self, share: float) -> tuple[Known, float]:
         """What batches and requests take at a share of the capacity, and the load that it is.
@@ -282,7 +282,7 @@ def live_figures(lives: list[Live]) -> dict[str, Any]:
         "requests": requests,
         "live_response_p99_ms": max(live.row["response_p99_ms"] for live in lives),
         "sent_late_p99_ms": max(live.row["lag_p99_ms"] for live in lives),
-        "stolen_share": None if lives[0].stolen is None else max(map(stolen, lives)),
+        "stolen_share": max(live.stolen for live in lives),
     }
 
 

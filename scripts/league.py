@@ -19,7 +19,6 @@ or mlserver, and onnxruntime. A server that is not there is left out.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -33,11 +32,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from live import peers
-from live.fleet import host_times, stolen_share
+from live.fleet import Endpoint, host_times, stolen_share
 from live.models import BATCHES, Served, prepared
-from live.peers import Endpoint, Models
-from study import say, with_part, write_part
+from live.peers import Models
+from study import markdown, parser_of, say, with_part, write_part
 
 from ramsis.errors import RamsisError
 from ramsis.files import write_atomic
@@ -313,51 +313,33 @@ def rows(case: Case, others: Others) -> Iterator[dict[str, Any]]:
                                 "promised_effective_accuracy": entrant.promise, **seen}
 
 
-def best(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The mean of each server's runs, by that of its models which was best in hindsight."""
-    means: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
-    for row in found:
-        key = tuple(row[name] for name in ("workers", "arrivals", "load_qps", "server"))
-        means.setdefault(key, {}).setdefault(row["model"], {"runs": []})["runs"].append(row)
-    result = []
-    for key, models in means.items():
-        for model, one in models.items():
-            one.update({name: _mean([run[name] for run in one["runs"]]) for name in FIGURES},
-                       model=model)
-        chosen = max(models.values(), key=lambda one: one["effective_accuracy"])
-        workers, arrivals, load_qps, server = key
-        result.append({"workers": workers, "arrivals": arrivals, "load_qps": load_qps,
-                       "server": server, "repeats": len(chosen.pop("runs")), **chosen})
-    return result
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+def best(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the means of each server's runs, by its model that was best in hindsight."""
+    case = ["workers", "arrivals", "load_qps", "server"]
+    runs = pd.DataFrame(found).astype(dict.fromkeys(FIGURES, float)).groupby(
+        [*case, "model"], sort=False)
+    means = runs[list(FIGURES)].mean().assign(repeats=runs.size()).reset_index()
+    chosen = means.groupby(case, sort=False)["effective_accuracy"].idxmax()
+    return means.loc[chosen].reset_index(drop=True)
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> str:
     """Markdown, a row for each server, with the load in the first; the best of a load in bold."""
-    head = ("load", "server", "model", "effective accuracy", "promised", "violations", "p99 (ms)",
-            "processor time (ms/request)", "taken by the host")
-    lines = [head, ["---"] * len(head)]
-    last = ""
-    for row in best(found):
-        top = max(one["effective_accuracy"] for one in best(found)
-                  if (one["workers"], one["arrivals"]) == (row["workers"], row["arrivals"]))
-        accuracy = f"{row['effective_accuracy']:.4f}"
-        if row["effective_accuracy"] == top:
-            accuracy = f"**{accuracy}**"
-        promise, stolen = row["promised_effective_accuracy"], row["stolen_share"]
-        load = f"{row['workers']} × {row['arrivals']}, {row['load_qps']:.0f}/s"
-        slowest = row["response_p99_ms"]
-        lines.append([
-            load if load != last else "", row["server"], row["model"], accuracy,
-            "–" if promise is None else f"{promise:.4f}", f"{row['violation_rate']:.2%}",
-            "–" if slowest is None else f"{slowest:.1f}", f"{row['cpu_ms']:.2f}",
-            "–" if stolen is None else f"{stolen:.1%}"])
-        last = load
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    def text(value: float, form: str) -> str:
+        return "–" if np.isnan(value) else format(value, form)
+
+    rows = best(found)
+    load = [f"{row.workers} × {row.arrivals}, {row.load_qps:.0f}/s" for row in rows.itertuples()]
+    top = rows.groupby(["workers", "arrivals"])["effective_accuracy"].transform("max")
+    return markdown(
+        ("load", "server", "model", "effective accuracy", "promised", "violations", "p99 (ms)",
+         "processor time (ms/request)", "taken by the host"),
+        [[load[i] if i == 0 or load[i] != load[i - 1] else "", row["server"], row["model"],
+          f"**{row['effective_accuracy']:.4f}**" if row["effective_accuracy"] == top[i]
+          else f"{row['effective_accuracy']:.4f}",
+          text(row["promised_effective_accuracy"], ".4f"), f"{row['violation_rate']:.2%}",
+          text(row["response_p99_ms"], ".1f"), f"{row['cpu_ms']:.2f}",
+          text(row["stolen_share"], ".1%")] for i, row in enumerate(rows.to_dict("records"))])
 
 
 def figure(found: Sequence[Mapping[str, Any]], file: Path) -> None:
@@ -367,18 +349,15 @@ def figure(found: Sequence[Mapping[str, Any]], file: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    fewest = min(row["workers"] for row in found)
-    shown = [row for row in best(found)
-             if row["workers"] == fewest and row["arrivals"].startswith("Poisson")]
+    rows = best(found)
+    shown = rows[(rows["workers"] == rows["workers"].min())
+                 & rows["arrivals"].str.startswith("Poisson")].sort_values("load_qps")
     mpl.rcParams["svg.hashsalt"] = "league"
     drawn, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for server in dict.fromkeys(row["server"] for row in shown):
-        mine = sorted((row for row in shown if row["server"] == server),
-                      key=lambda row: row["load_qps"])
-        ours = server.startswith("ramsis")
+    for server, own in shown.groupby("server", sort=False):
         for axis, name, by in zip(axes, FIGURES[:2], (1.0, 100.0), strict=True):
-            axis.plot([row["load_qps"] for row in mine], [by * row[name] for row in mine],
-                      marker="o", label=server, linestyle="-" if ours else "--")
+            axis.plot(own["load_qps"], by * own[name], marker="o", label=server,
+                      linestyle="-" if str(server).startswith("ramsis") else "--")
     axes[0].set(xlabel="requests/s", ylabel="effective accuracy")
     axes[1].set(xlabel="requests/s", ylabel="violations (%)")
     drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
@@ -396,7 +375,7 @@ def conditions(document: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Run the league; write its rows and the page with the figure, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true",
                         help="within six minutes, once the models are trained")
     parser.add_argument("--json", type=Path, required=True, help="file to write")

@@ -25,8 +25,16 @@ from ramsis.policy import Policy
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.simulated import simulated
-from tests.sim.raw_replay import Samples, replayed
-from tests.sim.raw_samples import DIFFERING, LARGEST, LAWS, Measured, heavy, one_model
+from tests.sim.raw_replay import replayed
+from tests.sim.raw_samples import (
+    DIFFERING,
+    LARGEST,
+    LAWS,
+    Measured,
+    Samples,
+    heavy,
+    one_model,
+)
 
 # Policies from samples with heavy tails (log-normal, bimodal, one outlier in 500), replayed on
 # these samples. A promise holds when the violation rate is within 25 % or 0.0002 of its interval,

@@ -12,14 +12,10 @@ PYTHON needs nvidia-pytriton and numpy, and is of the same version as this one.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import http.client
 import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -29,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from live import peers
+from live.fleet import serving
 from study import answer_of, markdown, parser_of, read_rows, write_rows
 
 MODELS = {"small": (10.0, 3.0, 0.75), "large": (20.0, 8.0, 0.93)}
@@ -66,24 +63,6 @@ def profile(folder: Path, upstream: str) -> Path:
            "--backend", "upstream", "--batches", f"1:{BATCH}", "--accuracy",
            folder / "accuracy.json", "--min-samples", 40, "--max-samples", 40, "--out", out)
     return out
-
-
-@contextlib.contextmanager
-def proxy(policies: Path, upstream: str, log: Path, *options: str) -> Iterator[tuple[str, int]]:
-    """Serve policies in front of Triton: the model's URL, and the process."""
-    command = [sys.executable, "-u", "-m", "ramsis", "serve", str(policies), "--upstream",
-               upstream, "--port", "0", *options]
-    with log.open("w") as errors, subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            if not line:
-                raise SystemExit(f"error: {log.read_text()[-1000:]}")
-            yield f"{line.split()[-1]}/v2/models/model", process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
 
 
 def sent(url: str, load_qps: float, requests: int, seed: int, data: Path) -> dict[str, Any]:
@@ -146,20 +125,20 @@ def measured(
                    "central-queue", "--max-queue", BATCH, "--headroom", 0, "--out", policies)
             manifest = json.loads((policies / "manifest.json").read_text())
             for run, load_qps in enumerate(loads):
-                with proxy(policies, server.url, folder / f"{run}.txt",
-                           "--load", str(load_qps)) as (url, process):
-                    direct_ms, added_ms = alone(server.url, url)
-                    sent(url, load_qps, load_qps, 1000, data)  # caches are cold
-                    before_s, load_average = peers.cpu_s(process), os.getloadavg()[0]
-                    row = sent(url, load_qps, requests, run, data)
-                    spent_s = peers.cpu_s(process) - before_s
+                with serving([policies, "--upstream", server.url, "--load", load_qps],
+                             Path(tempfile.mkdtemp(dir=folder))) as proxy:
+                    direct_ms, added_ms = alone(server.url, proxy.url)
+                    sent(proxy.url, load_qps, load_qps, 1000, data)  # caches are cold
+                    before_s, load_average = peers.cpu_s(proxy.process), os.getloadavg()[0]
+                    row = sent(proxy.url, load_qps, requests, run, data)
+                    spent_s = peers.cpu_s(proxy.process) - before_s
                     yield _row(f"{shares[run]:.0%} of the capacity", row, load_qps, load_average,
                                promised_effective_accuracy=_promise(manifest, load_qps),
                                cpu_ms=1000.0 * spent_s / row["requests"], batch_1_ms=direct_ms,
                                dispatch_ms=added_ms, unanswered=row["failed"])
             load_qps, log = round(KILLS_AT * capacity_qps), folder / "requests.csv"
-            with proxy(policies, server.url, folder / "kills.txt", "--retry",
-                       "--load", str(load_qps), "--request-log", str(log)) as (url, _):
+            with serving([policies, "--upstream", server.url, "--retry", "--load", load_qps,
+                          "--request-log", log], Path(tempfile.mkdtemp(dir=folder))) as proxy:
                 stopped, kills = threading.Event(), []
 
                 def kill() -> None:
@@ -170,7 +149,7 @@ def measured(
                 killer = threading.Thread(target=kill)
                 killer.start()
                 load_average = os.getloadavg()[0]
-                row = sent(url, load_qps, 40 * load_qps, 7, data)
+                row = sent(proxy.url, load_qps, 40 * load_qps, 7, data)
                 stopped.set()
                 killer.join()
             with log.open(newline="") as stream:

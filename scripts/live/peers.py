@@ -18,28 +18,23 @@ import sys
 import time
 import tomllib
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from study import family_of
+from study import ROOT, family_of
 
+from live.fleet import ONE_THREAD, Endpoint, running, serving
 from ramsis.policy import Policy, write_set
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import ProfileSet, load
 
-__all__ = ["Endpoint", "Models", "Tritonserver", "calibrated", "cpu_s", "mlserver", "ours",
-           "ours_in_triton", "ray", "site_of", "triton"]
+__all__ = ["Models", "Tritonserver", "calibrated", "cpu_s", "mlserver", "ours", "ours_in_triton",
+           "ray", "site_of", "triton"]
 
 APPS = Path(__file__).parent / "apps"
-ROOT = Path(__file__).parents[2]
-_SERVING = re.compile(r"serving (\S+) at (\S+)")
-_STARTS_S, _ENDS_S = 120.0, 15.0
-# Lines of a log that say why a server ended: errors of Python, and of Triton (glog's E and F).
-_REASON = re.compile(r"^[EF]\d{4} |\w*Error\b|\bUNAVAILABLE\b|\berror:", re.MULTILINE)
-_MOST_REASONS, _LAST_LINES, _LONGEST_LINE = 10, 3, 500
+_STARTS_S = 120.0
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -71,14 +66,6 @@ class Models:
         """The core of a worker, where there is one beside that of server and client."""
         cores = sorted(os.sched_getaffinity(0))
         return cores[-1] if self.workers == 1 < len(cores) else None
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """A model of a server that runs: its URL, and the server's process."""
-
-    url: str
-    process: int
 
 
 def site_of(python: Path | None, package: str) -> Path | None:
@@ -114,41 +101,6 @@ def cpu_s(process: int) -> float:
     return total / _TICKS_A_SECOND
 
 
-@contextlib.contextmanager
-def _running(
-    command: Sequence[str], folder: Path, more: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[str]]:
-    """A process, ended with all that it has started."""
-    log = folder / "log.txt"
-    with log.open("w") as errors, subprocess.Popen(
-        list(command), stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder,
-        env={**os.environ, **ONE_THREAD, **(more or {})}, start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        except TimeoutError as error:
-            raise RuntimeError(f"{error}\n{reasons_in(log.read_text())}") from error
-        finally:
-            family = family_of(process.pid)
-            process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=_ENDS_S)
-            for one in family:
-                with contextlib.suppress(OSError):
-                    os.kill(one, signal.SIGKILL)
-
-
-def reasons_in(log: str) -> str:
-    """Return the lines of a log that hold errors, and its last ones, in their order.
-
-    Triton ends with lines on its shutdown; the reason of it stands before them, once for each try.
-    """
-    lines = log.splitlines()
-    kept = [number for number, line in enumerate(lines) if _REASON.search(line)][:_MOST_REASONS]
-    shown = dict.fromkeys([*kept, *range(max(len(lines) - _LAST_LINES, 0), len(lines))])
-    return "\n".join(lines[number][:_LONGEST_LINE] for number in sorted(shown))
-
-
 def _wait_for(url: str, process: subprocess.Popen[str]) -> None:
     """Until a server answers 200 there."""
     ends_s = time.monotonic() + _STARTS_S
@@ -176,15 +128,9 @@ def ours(
     """`ramsis serve` with default options; the load is stated where it is known."""
     write_set(folder / "policies", set_of(list(policies)), created_by="scripts/league.py")
     stated = ["--load", repr(load_qps)] if load_qps is not None else []
-    command = [sys.executable, "-u", "-m", "ramsis", "serve", str(folder / "policies"),
-               "--variants", str(models.variants.resolve()), "--port", "0", *stated]
-    with _running(command, folder) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if found := _SERVING.search(line):
-                yield Endpoint(f"{found[2]}/v2/models/{found[1]}", process.pid)
-                return
-        raise TimeoutError("ramsis serve does not start")
+    with serving([folder / "policies", "--variants", models.variants.resolve(), *stated],
+                 folder) as endpoint:
+        yield endpoint
 
 
 def calibrated(
@@ -292,7 +238,7 @@ class Tritonserver:
 
     def start(self) -> int:
         """Start it; return its process when it is ready."""
-        process = self._up.enter_context(_running(self._command, self._folder, self._places))
+        process = self._up.enter_context(running(self._command, self._folder, self._places))
         self._process = process
         try:
             _wait_for(f"{self.url}/v2/health/ready", process)
@@ -333,7 +279,7 @@ def ray(models: Models, python: Path, folder: Path) -> Iterator[dict[str, Endpoi
                str(models.batch), "0.002",
                *(f"{name}={models.file(name)}" for name in models.names)]
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"}
-    with _running(command, folder, quiet) as process:
+    with running(command, folder, quiet) as process:
         assert process.stdout is not None
         if not any("ready" in line for line in process.stdout):
             raise TimeoutError("Ray Serve does not start")
@@ -357,7 +303,7 @@ def mlserver(models: Models, python: Path, folder: Path) -> Iterator[dict[str, E
             "outputs": [{"name": "label", "datatype": "INT64", "shape": [-1, 1]}],
             "parameters": {"extra": {"file": str(models.file(name)), "core": models.core}}}))
     command = [str(python.parent / "mlserver"), "start", str(folder)]
-    with _running(command, folder, {"PYTHONPATH": str(APPS)}) as process:
+    with running(command, folder, {"PYTHONPATH": str(APPS)}) as process:
         _wait_for(f"http://127.0.0.1:{http}/v2/health/ready", process)
         yield {name: Endpoint(f"http://127.0.0.1:{http}/v2/models/{name}", process.pid)
                for name in models.names}

@@ -38,7 +38,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from study import markdown, parser_of, say, write_rows
 
-from live.fleet import Load, host_times, send, server, stolen_share
+from live.fleet import RAMSIS, Load, host_times, send, serving, stolen_share
 from ramsis.arrivals import SizeDistribution
 from ramsis.audit.request_log import RequestLog, read_request_log
 from ramsis.profiles import ProfileSet
@@ -237,25 +237,26 @@ def play(
 ) -> Iterator[Run]:
     """Serve by a policy, or by a rule in its place, and send one load after the other."""
     options = ["--slots", str(SLOTS)]
-    command = None
+    command: Sequence[str] = RAMSIS
     if rule != POLICY:
-        command = [sys.executable, "-m", "live.sized", "serve-by", rule]
+        command = [sys.executable, "-u", "-m", "live.sized", "serve-by", rule]
         scheduler = sized_scheduler(rule)
         if isinstance(scheduler, Tei):
             options = ["--slots", str(scheduler.max_concurrent)]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         write_sized([policy], folder / "policies", "scripts/live/sized.py")
-        name, url = stack.enter_context(server(
-            folder, prepared.variants, policy.load_qps, network_ms,
-            command=command, options=options))
+        url = stack.enter_context(serving(
+            [folder / "policies", "--variants", prepared.variants.resolve(), "--load",
+             repr(policy.load_qps), "--overhead-ms", f"{network_ms:.6g}", "--request-log",
+             folder / "server.csv", *options], folder, command)).url
         leaves = ["--timeout-s", str(LEAVES_S)]
         for load in loads:
             # The first requests meet caches that are cold.
-            send(url, name, prepared.data, Load(min(load.load_qps, 20.0), 1.0, load.seed + 1000,
-                                                SLO_MS), folder / "warm.csv", 1, leaves)
+            send(url, prepared.data, Load(min(load.load_qps, 20.0), 1.0, load.seed + 1000, SLO_MS),
+                 folder / "warm.csv", 1, leaves)
             before = host_times()
-            send(url, name, prepared.data, load, folder / "client.csv", 1, leaves)
+            send(url, prepared.data, load, folder / "client.csv", 1, leaves)
             stolen = stolen_share(before, host_times()) or 0.0
             client = read_request_log(folder / "client.csv")
             (folder / "client.csv").unlink()

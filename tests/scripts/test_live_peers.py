@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from live import peers
+from live import fleet, peers
 
 LOG = "\n".join([
     "I1129 09:00:00.1 1 model_lifecycle.cc:472] \"loading: digits:1\"",
@@ -19,7 +19,7 @@ LOG = "\n".join([
 
 
 def test_the_reason_in_a_log_is_shown_with_its_last_lines():
-    lines = peers.reasons_in(LOG).splitlines()
+    lines = fleet.reasons_in(LOG).splitlines()
     assert "No module named 'orjson'" in lines[0]
     assert lines[1:] == LOG.splitlines()[-3:]
 
