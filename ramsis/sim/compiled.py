@@ -6,7 +6,7 @@ are merged into one record (:func:`replay_level`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
@@ -131,46 +131,34 @@ def replay_level(
 
     ``route`` (n,) is the station of each request, ``load_qps`` the stated load of the cluster.
     """
-    runs = []
-    for station in (station.policy for station in level.stations):
-        compiled = station.plan.compiled
-        assert compiled is not None
-        members = np.flatnonzero(route == station.number)
-        runs.append((station, members, replay(
-            station.fleet, compiled, requests.part(members), duration_ms,
-            load_qps * station.load_share)))
-    return _joined(fleets, requests, duration_ms, runs)
-
-
-def _joined(
-    fleets: Fleets, requests: Requests, duration_ms: float,
-    runs: Sequence[tuple[StationPlan, IntArray, Run]],
-) -> Run:
-    """Merge runs of stations, each with its requests' numbers, into one record of the cluster."""
     batch_of = np.full(len(requests), NEVER_ANSWERED, dtype=np.int32)
     firsts = np.array(fleets.first_workers)
     first_model = np.cumsum([0, *(len(fleet.models) for fleet in fleets.fleets)])
-    batches = 0
+    batches, runs = 0, list[Run]()
     worker, model, dropped = [], [], []
-    for station, members, run in runs:
+    for station in (station.policy for station in level.stations):
+        assert station.plan.compiled is not None
+        members = np.flatnonzero(route == station.number)
+        run = replay(station.fleet, station.plan.compiled, requests.part(members), duration_ms,
+                     load_qps * station.load_share)
         batch_of[members] = np.where(run.batch_of >= 0, run.batch_of + batches, run.batch_of)
         kind = int(np.searchsorted(firsts, station.workers.start, side="right")) - 1
         worker.append(run.worker + station.workers.start)
         model.append(run.model + first_model[kind])
         dropped.append(members[run.drop_request])
         batches += len(run.size)
-    records = [run for _, _, run in runs]
+        runs.append(run)
     return Run(
         site=site_of(fleets.fleets),
         duration_ms=duration_ms,
         arrival_ms=requests.arrival_ms,
         batch_of=batch_of,
-        start_ms=np.concatenate([run.start_ms for run in records]),
-        finish_ms=np.concatenate([run.finish_ms for run in records]),
+        start_ms=np.concatenate([run.start_ms for run in runs]),
+        finish_ms=np.concatenate([run.finish_ms for run in runs]),
         worker=np.concatenate(worker).astype(np.int32),
         model=np.concatenate(model).astype(np.int32),
-        size=np.concatenate([run.size for run in records]),
+        size=np.concatenate([run.size for run in runs]),
         drop_request=np.concatenate(dropped).astype(np.int32),
-        drop_ms=np.concatenate([run.drop_ms for run in records]),
+        drop_ms=np.concatenate([run.drop_ms for run in runs]),
         slo_ms=requests.slo_ms,
     )

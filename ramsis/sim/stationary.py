@@ -32,7 +32,7 @@ def in_steady_state(
     names, ``batch_size.mean`` is the mean of ``batch_size``, ``model_share.NAME`` the share of a
     model, and so on.
     """
-    counted = _counted(run, since_ms, until_ms)
+    counted = _window.count(*_terms(run, since_ms, until_ms))
     violations, effective = _rates(counted)
     figures = {"violation_rate": violations, "effective_accuracy": effective}
     if counted.in_time:
@@ -63,7 +63,7 @@ def in_steady_state(
 
 def rates(run: Run, since_ms: float, until_ms: float) -> tuple[float, float]:
     """Return violation rate and effective accuracy of a run in a time window."""
-    return _rates(_counted(run, since_ms, until_ms))
+    return _rates(_window.count(*_terms(run, since_ms, until_ms)))
 
 
 def earned(run: Run) -> FloatArray:
@@ -74,11 +74,6 @@ def earned(run: Run) -> FloatArray:
 def _rates(counted: _window.Counted) -> tuple[float, float]:
     arrived = max(counted.arrived, 1)
     return 1.0 - counted.in_time / arrived, counted.reward / arrived
-
-
-def _counted(run: Run, since_ms: float, until_ms: float) -> _window.Counted:
-    """Count a time window with the compiled loops."""
-    return _window.count(*_terms(run, since_ms, until_ms))
 
 
 def _terms(

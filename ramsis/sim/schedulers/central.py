@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ramsis.arrays import FloatArray
+from ramsis.arrays import FloatArray, IntArray
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
@@ -112,6 +113,26 @@ def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
     start = partial(EarliestDeadlineFirst, choose=choose)
     return Plan(name, start, Compiled("central-queue", tables),
                 max(level.batch for level in levels))
+
+
+def plan_by_slack(
+    name: str, fleet: Fleet, edges: FloatArray, model: IntArray, batch: IntArray
+) -> Plan:
+    """Return the plan that looks up model and batch by queue length and slack of the head.
+
+    ``model`` and ``batch``, (B, J), are for 1, 2, … B waiting requests and for slacks from each of
+    the rising ``edges``, (J,), on; a batch of 0 drops the head.
+    """
+    reached_ms, models, batches = edges[1:] - SLACK_TOLERANCE_MS, model.tolist(), batch.tolist()
+
+    def choose(queued: int, slack_ms: float, load_qps: float) -> tuple[int, int] | None:
+        row = min(queued, len(models)) - 1
+        column = int(np.searchsorted(reached_ms, slack_ms, side="right"))
+        return (models[row][column], batches[row][column]) if batches[row][column] else None
+
+    tables = stack([any_idle_level(math.inf, edges, model, batch)])
+    return Plan(name, partial(EarliestDeadlineFirst, choose=choose),
+                Compiled("central-queue", tables), fleet.max_batch)
 
 
 def rising(levels: Iterable[ModelLevel]) -> list[ModelLevel]:

@@ -21,7 +21,6 @@ Fine-Grained Inference Serving for Unpredictable Workloads", NSDI '25, and arXiv
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -32,8 +31,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.settings import Checked, setting
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
-from ramsis.sim.tables import Compiled, any_idle_level, stack
+from ramsis.sim.schedulers.central import most_efficient, plan_by_slack
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,7 @@ class SlackFit(Checked, PerType):
         within = latency_ms[latency_ms <= fleet.slo_ms]
         upto_ms = np.linspace(within.min(), within.max(), self.buckets + 1)[1:]
         edges = np.append(0.0, upto_ms)
-        model, batch = _pairs(fleet, edges)
-
-        def choose(queued: int, slack_ms: float, load_qps: float) -> tuple[int, int]:
-            row = min(queued, len(model)) - 1
-            bucket = int(np.searchsorted(edges[1:], slack_ms + SLACK_TOLERANCE_MS, side="right"))
-            return int(model[row, bucket]), int(batch[row, bucket])
-
-        return Plan(self.name, partial(EarliestDeadlineFirst, choose=choose),
-                    Compiled("central-queue", stack([
-                        any_idle_level(np.inf, edges, model, batch)])), fleet.max_batch)
+        return plan_by_slack(self.name, fleet, edges, *_pairs(fleet, edges))
 
 
 def _pairs(fleet: Fleet, edges: IntArray) -> tuple[IntArray, IntArray]:
