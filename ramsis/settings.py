@@ -55,7 +55,10 @@ class Setting:
 
     def check(self, value: Any, where: str = "") -> None:
         """Refuse a value that breaks the rule of this setting."""
-        if self.rule is not None and not self.rule.holds(value):
+        if self.rule is None:
+            return
+        of_numbers = self.kind in (int, float)
+        if self.rule.number(value) is None if of_numbers else not self.rule.holds(value):
             raise InvalidValueError(self.rule.wrong, where=where or self.name, value=value,
                                     allowed=self.rule.allowed)
 

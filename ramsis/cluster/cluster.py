@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ramsis.cluster.service_times import ServiceTimes, default_service
 from ramsis.errors import (
     ABOVE_ZERO,
+    POSITIVE,
     InfeasibleError,
     InvalidValueError,
     check_number_of,
@@ -17,6 +18,7 @@ from ramsis.profiles.model import ProfileSet
 from ramsis.profiles.values import MOST_MS
 from ramsis.reprs import dataclass
 from ramsis.runtime.policy_set import ALL_WORKERS
+from ramsis.settings import Checked, setting
 
 LONGEST_SLO_MS = MOST_MS
 
@@ -34,22 +36,10 @@ class Cluster:
 
     Each level of a policy set states the stations that answer them
     (:class:`ramsis.runtime.policy_set.Station`).
-
-    Attributes
-    ----------
-    worker_types : tuple of WorkerType
-        One or more, with distinct names, each with a count.
-    classes : tuple of SloClass
-        By rising SLO; their shares sum to 1.
-
-    Raises
-    ------
-    InvalidValueError
-        A name twice, a number out of range, or shares that do not sum to 1.
     """
 
-    worker_types: tuple[WorkerType, ...]
-    classes: tuple[SloClass, ...]
+    worker_types: tuple[WorkerType, ...]  # one or more of distinct names, each with a count
+    classes: tuple[SloClass, ...]  # by rising SLO; their shares sum to 1
 
     def __post_init__(self) -> None:
         check_names(self.worker_types, "workers")
@@ -92,35 +82,14 @@ class Cluster:
 
 
 @dataclass(frozen=True, eq=False)
-class WorkerType:
-    """Workers of one type: profile, number, speed and cost.
-
-    Attributes
-    ----------
-    name : str
-    profile : ProfileSet
-        Models that they run, with latencies at speed 1.
-    count : int or None
-        Number of workers, >= 1; None for an unlimited number.
-    cost : float
-        Of one worker for a unit of time, > 0.
-    speed : float
-        Latencies of the profile are divided by it; > 0.
-
-    Raises
-    ------
-    InvalidValueError
-        A speed out of range. Counts and costs are checked where they are used.
-    """
+class WorkerType(Checked):
+    """Workers of one type; number and cost are checked where they are used."""
 
     name: str
-    profile: ProfileSet
-    count: int | None = None
-    cost: float = 1.0
-    speed: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_positive(speed=self.speed)
+    profile: ProfileSet  # models that they run, with latencies at speed 1
+    count: int | None = None  # number of workers, >= 1; None for an unlimited number
+    cost: float = 1.0  # of one worker for a unit of time, > 0
+    speed: float = setting(1.0, "Latencies of the profile are divided by it.", rule=POSITIVE)
 
     def service_times(self, service: str, max_batch: int) -> ServiceTimes:
         """Return the service times of batches 1 … ``max_batch``; see :meth:`ServiceTimes.of`."""
@@ -172,23 +141,10 @@ def numbered_alike(times: Sequence[ServiceTimes]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SloClass:
-    """A share of the requests and the time in which they want an answer.
+    """A share of the requests and the time in which they want an answer."""
 
-    Attributes
-    ----------
-    slo_ms : float
-        Deadline after arrival, > 0, up to :data:`LONGEST_SLO_MS`.
-    share : float
-        Of all requests, in (0, 1].
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
-    """
-
-    slo_ms: float
-    share: float = 1.0
+    slo_ms: float  # deadline after arrival, > 0, up to :data:`LONGEST_SLO_MS`
+    share: float = 1.0  # of all requests, in (0, 1]
 
     def __post_init__(self) -> None:
         check_positive(slo_ms=self.slo_ms)

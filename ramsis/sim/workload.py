@@ -26,8 +26,9 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.process import Sampler, check_amount
 from ramsis.arrivals.registry import AnyArrivals, arrivals_of
-from ramsis.errors import check_not_negative, check_number_of, check_positive
+from ramsis.errors import NON_NEGATIVE, POSITIVE, whole
 from ramsis.reprs import dataclass
+from ramsis.settings import Checked, setting
 from ramsis.sim.run import Run
 
 MOST_REQUESTS = 1_000_000  # of a burst, as many as fit into memory with their times
@@ -58,7 +59,7 @@ class Workload(Protocol):
 
 
 @dataclass(frozen=True)
-class ConstantLoad:
+class ConstantLoad(Checked):
     """Constant load of any arrival process.
 
     Examples
@@ -69,15 +70,14 @@ class ConstantLoad:
     True
     """
 
-    load_qps: float  # mean arrivals per second, finite and > 0
-    duration_ms: float  # finite and > 0
+    load_qps: float = setting(help="Mean arrivals per second.", rule=POSITIVE)
+    duration_ms: float = setting(rule=POSITIVE)
     # the process: as the command line names it (``renewal:2``), or a callable that makes the
     # process of a load, which has ``sample(duration_ms, rng)``
     arrivals: AnyArrivals = "poisson"
 
     def __post_init__(self) -> None:
-        check_positive(load_qps=self.load_qps)
-        check_positive(duration_ms=self.duration_ms)
+        super().__post_init__()
         object.__setattr__(self, "arrivals", arrivals_of(self.arrivals))
         _ = self.process
 
@@ -98,21 +98,16 @@ class ConstantLoad:
 
 
 @dataclass(frozen=True)
-class ClosedLoop:
+class ClosedLoop(Checked):
     """Users who each wait for an answer, think, and ask again, until ``duration_ms``.
 
     All ask at time 0; a user whose request is dropped thinks and asks again, one who is never
     answered is lost.
     """
 
-    users: int  # >= 1
-    think_ms: float  # >= 0
-    duration_ms: float  # > 0
-
-    def __post_init__(self) -> None:
-        check_number_of("users", self.users)
-        check_not_negative("not a length of time", think_ms=self.think_ms)
-        check_positive(duration_ms=self.duration_ms)
+    users: int = setting(rule=whole(1)._replace(wrong="not a number of users"))
+    think_ms: float = setting(rule=NON_NEGATIVE._replace(wrong="not a length of time"))
+    duration_ms: float = setting(rule=POSITIVE)
 
     @property
     def load_qps(self) -> None:
@@ -125,14 +120,12 @@ class ClosedLoop:
 
 
 @dataclass(frozen=True)
-class Burst:
+class Burst(Checked):
     """A workload with a burst in the middle that schedulers do not know of."""
 
     workload: Workload
-    requests: int  # that arrive at one moment, from 1 to MOST_REQUESTS
-
-    def __post_init__(self) -> None:
-        check_number_of("requests", self.requests, most=MOST_REQUESTS)
+    requests: int = setting(help="Requests that arrive at one moment.", rule=whole(
+        1, MOST_REQUESTS)._replace(wrong="not a number of requests"))
 
     @property
     def duration_ms(self) -> float:

@@ -21,6 +21,7 @@ from ramsis.profiles import load as load_profile
 from ramsis.sim import (
     Clipper,
     ConstantLoad,
+    Delay,
     Fixed,
     Fleet,
     Greedy,
@@ -349,3 +350,9 @@ def test_bad_scheme_texts_are_refused_in_one_line(text, words):
     with pytest.raises(InvalidValueError, match=words) as refused:
         scheduler(text, error=InvalidValueError)
     assert "\n" not in str(refused.value)
+
+
+def test_parameters_that_are_no_numbers_are_refused():
+    for make in (lambda: JellyfishPlus(headroom=True), lambda: Delay("m0", wait_ms="3")):
+        with pytest.raises(InvalidValueError, match="allowed: a finite number"):
+            make()
