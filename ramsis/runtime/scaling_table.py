@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Self
 
 from ramsis.errors import ABOVE_ZERO, InputFileError, InvalidValueError
 from ramsis.files import read_json
@@ -68,20 +68,24 @@ class Steering(Record):
         return min(max(math.exp(usual - corrected), 1.0 / _MOST_FACTOR), _MOST_FACTOR)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScalingRecord(WrittenRecord):
-    """Part of a scaling policy file that decides the number of workers."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScalingTable(WrittenRecord):
+    """Number of wanted workers by anticipated load, its trend, active and starting workers.
+
+    It is the part of a scaling policy file that decides.
+    """
 
     FORMAT: ClassVar[str] = SCALING_FORMAT
 
-    interval_s: Positive
-    startup_s: NonNegative
+    interval_s: Positive  # time between decisions
+    startup_s: NonNegative  # of a worker
+    # smallest and largest number of workers
     least: _Count
     most: _Count
-    levels_qps: tuple[Positive, ...]
-    trends: tuple[float, ...]
-    smoothing: Annotated[float, ABOVE_ZERO]
-    forecast_error: NonNegative
+    levels_qps: tuple[Positive, ...]  # loads, increasing
+    trends: tuple[float, ...]  # changes of the log load per interval, increasing
+    smoothing: Annotated[float, ABOVE_ZERO]  # weight of the latest change in the trend
+    forecast_error: NonNegative  # relative error above which a forecast is not trusted
     thresholds: Annotated[
         tuple[tuple[tuple[_Workers, ...], ...], ...],
         "By level and trend: up to which worker one is started; is kept when it began to start "
@@ -97,53 +101,9 @@ class ScalingRecord(WrittenRecord):
         "How the load is corrected by what was delivered; it is not if this is null or missing.",
     ] = None
 
-
-class Anticipation(NamedTuple):
-    """Parameters by which the next load is anticipated."""
-
-    smoothing: float  # weight of the latest change of the log load in the trend, in (0, 1]
-    # relative error above which the forecast is not trusted, >= 0
-    forecast_error: float
-    window: int = 1  # number of intervals of the mean load, >= 1
-    steering: Steering | None = None  # correction of the load by delivered accuracy
-
-
-class ScalingTable:
-    """Number of wanted workers by anticipated load, its trend, active and starting workers.
-
-    Parameters
-    ----------
-    levels_qps, trends
-        Loads, increasing and > 0; changes of the log load per interval, increasing.
-    thresholds
-        By level and trend: highest worker number that is started, that is kept 1, 2, ...
-        decisions after its start, and that is kept when active; non-decreasing.
-    anticipation
-        Its fields are attributes of the table.
-    interval_s, startup_s
-        Time between decisions, > 0, and start-up time of a worker, >= 0.
-    workers
-        Smallest and largest number, 1 <= least <= most.
-    forecast_thresholds
-        By level: thresholds while a forecast is trusted; by default those without trend.
-    """
-
-    __slots__ = ("_logs", "forecast_error", "forecast_thresholds", "interval_s", "least",
-                 "levels_qps", "most", "smoothing", "startup_s", "steering", "thresholds",
-                 "trends", "window")
-
-    def __init__(
-        self, levels_qps: Sequence[float], trends: Sequence[float],
-        thresholds: Sequence[Sequence[Sequence[int]]], anticipation: Anticipation, *,
-        interval_s: float, startup_s: float, workers: tuple[int, int],
-        forecast_thresholds: Sequence[Sequence[int]] | None = None,
-    ) -> None:
-        self.levels_qps, self.trends = tuple(levels_qps), tuple(trends)
-        self.thresholds = tuple(tuple(tuple(cell) for cell in row) for row in thresholds)
-        self.smoothing, self.forecast_error, self.window, self.steering = anticipation
-        self.interval_s, self.startup_s = interval_s, startup_s
-        self.least, self.most = workers
-        if not self.levels_qps or not self.levels_qps[0] > 0 or not _rising(self.levels_qps):
+    def __post_init__(self) -> None:
+        levels, stages = len(self.levels_qps), stages_of(self.startup_s, self.interval_s)[0] + 1
+        if not levels or not self.levels_qps[0] > 0 or not _rising(self.levels_qps):
             raise _unfit("levels_qps", "loads that do not rise")
         if not self.trends or not _rising(self.trends):
             raise _unfit("trends", "trends that do not rise")
@@ -155,43 +115,33 @@ class ScalingTable:
                     or not _rising(loads) or not _rising(accuracies[::-1])):
                 raise _unfit("steering", "not two or more rising loads_qps with accuracies that "
                                          "fall")
-        stages, _ = stages_of(startup_s, interval_s)
-        if len(self.thresholds) != len(self.levels_qps) or any(
-                len(row) != len(self.trends) or any(len(cell) != stages + 1 for cell in row)
+        if len(self.thresholds) != levels or any(
+                len(row) != len(self.trends) or any(len(cell) != stages for cell in row)
                 for row in self.thresholds):
-            raise _unfit("thresholds", f"not {len(self.levels_qps)} levels of {len(self.trends)} "
-                                       f"trends of {stages + 1} thresholds")
+            raise _unfit("thresholds", f"not {levels} levels of {len(self.trends)} trends of "
+                                       f"{stages} thresholds")
         if any(list(cell) != sorted(cell) for row in self.thresholds for cell in row):
             raise _unfit("thresholds", "thresholds that fall")
-        middle = _nearest(self.trends, 0.0)
-        self.forecast_thresholds = (
-            tuple(row[middle] for row in self.thresholds) if forecast_thresholds is None
-            else tuple(map(tuple, forecast_thresholds)))
-        if len(self.forecast_thresholds) != len(self.levels_qps) or any(
-                len(row) != stages + 1 or list(row) != sorted(row)
-                for row in self.forecast_thresholds):
-            raise _unfit("forecast_thresholds", f"not {len(self.levels_qps)} levels of "
-                                                f"{stages + 1} thresholds that do not fall")
+        if len(self.believed_thresholds) != levels or any(
+                len(row) != stages or list(row) != sorted(row)
+                for row in self.believed_thresholds):
+            raise _unfit("forecast_thresholds", f"not {levels} levels of {stages} thresholds that "
+                                                "do not fall")
         if not 1 <= self.least <= self.most:
             raise _unfit("least", "more workers at least than at most")
-        self._logs = [math.log(level) for level in self.levels_qps]
 
-    @property
-    def anticipation(self) -> Anticipation:
-        """Parameters by which the next load is anticipated."""
-        return Anticipation(self.smoothing, self.forecast_error, self.window, self.steering)
+    @cached_property
+    def believed_thresholds(self) -> tuple[tuple[int, ...], ...]:
+        """Thresholds by level while a forecast is trusted."""
+        without_trend = _nearest(self.trends, 0.0)
+        return self.forecast_thresholds or tuple(row[without_trend] for row in self.thresholds)
 
-    def anticipating(
-        self, forecast_thresholds: Sequence[Sequence[int]] | None = None, **changes: Any
-    ) -> ScalingTable:
-        """Return the table with other ``forecast_thresholds`` and fields of its anticipation."""
-        return ScalingTable(
-            self.levels_qps, self.trends, self.thresholds, self.anticipation._replace(**changes),
-            interval_s=self.interval_s, startup_s=self.startup_s,
-            workers=(self.least, self.most), forecast_thresholds=forecast_thresholds)
+    @cached_property
+    def _logs(self) -> list[float]:
+        return list(map(math.log, self.levels_qps))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> ScalingTable:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load the table in a file, or in the ``scaling.json`` of a folder.
 
         Raises
@@ -204,16 +154,10 @@ class ScalingTable:
         return cls.from_document(read_json(file), str(file))
 
     @classmethod
-    def from_document(cls, document: dict[str, Any], where: str) -> ScalingTable:
+    def from_document(cls, document: dict[str, Any], where: str) -> Self:
         """Read the table from a document."""
-        stated = record_of(ScalingRecord, Fields(document, where), alone=False)
         try:
-            return cls(stated.levels_qps, stated.trends, stated.thresholds,
-                       Anticipation(stated.smoothing, stated.forecast_error, stated.window,
-                                    stated.steering),
-                       interval_s=stated.interval_s, startup_s=stated.startup_s,
-                       workers=(stated.least, stated.most),
-                       forecast_thresholds=stated.forecast_thresholds)
+            return record_of(cls, Fields(document, where), alone=False)
         except InvalidValueError as error:
             raise InputFileError(f"{where}: {error}") from None
 
@@ -240,7 +184,7 @@ class ScalingTable:
             raise InvalidValueError("not a load", where="load_qps", value=load_qps,
                                     allowed="0 or more")
         level = _nearest(self._logs, math.log(load_qps)) if load_qps > 0 else 0
-        limits = (self.forecast_thresholds[level] if forecast
+        limits = (self.believed_thresholds[level] if forecast
                   else self.thresholds[level][_nearest(self.trends, trend)])
         kept = min(active, limits[-1])
         if kept == active:

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, NotConvergedError
-from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable, stages_of
+from ramsis.runtime.scaling_table import ScalingControl, ScalingTable, stages_of
 from ramsis.scaling.fleet import DecisionTables, FleetTerms, ScaledFleet, play
 from ramsis.scaling.levels import Forecast, LoadDynamics, fit_loads, interval_loads
 from ramsis.scaling.prices import Delivered, Prices, meets
@@ -270,10 +270,11 @@ def _table_of(
 ) -> ScalingTable:
     """Build a scaling table from thresholds, shape (L, B, d+1)."""
     return ScalingTable(
-        levels.tolist(), dynamics.trends.tolist(), thresholds.tolist(),
-        Anticipation(dynamics.smoothing, dynamics.forecast_error(), window),
-        interval_s=fleet.interval_s, startup_s=fleet.startup_s,
-        workers=(fleet.least, fleet.most))
+        interval_s=fleet.interval_s, startup_s=fleet.startup_s, least=fleet.least,
+        most=fleet.most, levels_qps=tuple(levels.tolist()),
+        trends=tuple(dynamics.trends.tolist()), smoothing=dynamics.smoothing,
+        forecast_error=dynamics.forecast_error(), window=window,
+        thresholds=tuple(tuple(map(tuple, row)) for row in thresholds.tolist()))
 
 
 def _table_makers(
@@ -405,7 +406,7 @@ class _Fitted:
         # The search used a rough solution: replace it by the exact one unless that is worse.
         table, decisions, prices = make.finally_at(candidate.prices)
         if candidate.table.steering is not None:
-            table = table.anticipating(steering=candidate.table.steering)
+            table = replace(table, steering=candidate.table.steering)
         real = candidate.delivered
         if table.thresholds != candidate.table.thresholds:
             real, cautious = self.delivered(table)
@@ -428,7 +429,7 @@ class _Fitted:
                                             _STEERED * self.fleet.interval_s * self.loads.mean())
             if steering is None:
                 return None
-            table = candidate.table.anticipating(steering=steering)
+            table = replace(candidate.table, steering=steering)
             real, cautious = self.delivered(table)
             over = cautious.effective_accuracy - aim
             if meets(cautious, target):
@@ -456,8 +457,8 @@ class _Fitted:
         base, forecast = self.base, self.forecast
         if base is None or forecast is None:
             return table
-        return base.anticipating([row[0] for row in table.thresholds],
-                                 forecast_error=forecast.error)
+        return replace(base, forecast_error=forecast.error,
+                       forecast_thresholds=tuple(row[0] for row in table.thresholds))
 
     def delivered(self, table: ScalingTable) -> tuple[Delivered, Delivered]:
         """Simulate a table; return its figures and their pessimistic one-sided 99 % bounds."""

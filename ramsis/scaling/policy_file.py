@@ -30,7 +30,6 @@ from ramsis.runtime.records import (
 from ramsis.runtime.scaling_table import (
     SCALING_FORMAT,
     SCALING_NAME,
-    ScalingRecord,
     ScalingTable,
 )
 from ramsis.scaling.fleet import DecisionTables, ScaledFleet
@@ -69,7 +68,7 @@ def scaling_document(
         "smoothing": table.smoothing,
         "forecast_error": table.forecast_error,
         "thresholds": [[list(cell) for cell in row] for row in table.thresholds],
-        "forecast_thresholds": [list(row) for row in table.forecast_thresholds],
+        "forecast_thresholds": [list(row) for row in table.believed_thresholds],
         "window": table.window,
         "steering": None if table.steering is None else asdict(table.steering),
         "tables": [{"workers": workers, "made_for": tables.size(workers),
@@ -218,7 +217,7 @@ class StatedCertificate(WrittenRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalingFile(ScalingRecord):
+class ScalingFile(ScalingTable):
     """Scaling policy file: number of workers by load, with the decision tables' folders."""
 
     created_by: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable
+from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.scaling.levels import read_forecast
 from tests.cli.command import refused
 
@@ -44,12 +44,13 @@ def test_a_damaged_file_is_one_line(run, tmp_path, text, words):
 
 def _control(window: int = 1, **more: object) -> ScalingControl:
     return ScalingControl(ScalingTable(
-        [10.0, 100.0], [0.0], [[[1, 1]], [[8, 8]]], Anticipation(0.5, 0.3, window),
-        interval_s=15.0, startup_s=15.0, workers=(1, 20), **more))  # type: ignore[arg-type]
+        levels_qps=(10.0, 100.0), trends=(0.0,), thresholds=(((1, 1),), ((8, 8),)), smoothing=0.5,
+        forecast_error=0.3, window=window, interval_s=15.0, startup_s=15.0, least=1, most=20,
+        **more))  # type: ignore[arg-type]
 
 
 def test_thresholds_of_a_believed_forecast_are_its_own():
-    control = _control(forecast_thresholds=[[2, 2], [5, 5]])
+    control = _control(forecast_thresholds=((2, 2), (5, 5)))
     assert control.wanted(10.0, 1, 0, 10.0, 100.0) == 5
     assert control.wanted(100.0, 1, 4, 10.0, 10.0) == 8  # 10 did not come: the monitor's
     assert not control.believed

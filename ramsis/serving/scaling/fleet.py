@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from ramsis.errors import InputFileError, InvalidValueError
@@ -75,7 +76,7 @@ def read_fleet(path: str | os.PathLike[str], most: int | None = None) -> FleetPo
             raise InvalidValueError("less than the least workers of the scaling policy",
                                     where="most workers", value=most,
                                     allowed=f"{table.least} or more ({path})")
-        table.most = min(most, table.most)
+        table = replace(table, most=min(most, table.most))
     policies: dict[str, PolicySet[Policy]] = {}
     sets: dict[int, PolicySet[Policy]] = {}
     fields = Fields(document, str(path))
