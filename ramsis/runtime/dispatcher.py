@@ -22,12 +22,11 @@ from dataclasses import replace
 from math import inf
 from operator import attrgetter
 from random import Random
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError, check_not_negative, check_positive
 from ramsis.reprs import dataclass
 from ramsis.runtime.cascade import CascadeRule
-from ramsis.runtime.division import StationWorkers, division
 from ramsis.runtime.monitor import WINDOW_MS, LoadMonitor
 from ramsis.runtime.policy_set import Level, PolicySet
 from ramsis.runtime.second_opinions import act, keep_head
@@ -65,20 +64,56 @@ class DispatchSettings:
                            timer_ms=self.timer_ms)
 
 
-class Dispatcher(Generic[R]):
+class DispatcherBase(Generic[R]):
+    """State that all dispatchers have: settings, clock, load monitor, and workers by number."""
+
+    def __init__(self, workers: int, settings: DispatchSettings | None) -> None:
+        self.settings = settings or DispatchSettings()
+        self.slowness = 1.0
+        self.monitor = LoadMonitor(self.settings.window_ms)
+        self._up, self._busy = [True] * workers, [False] * workers
+        self._arrived, self._now_ms = 0, -inf
+
+    @property
+    def overhead_ms(self) -> float:
+        """Time that is subtracted from every slack; see :meth:`take_overhead`."""
+        return self.settings.overhead_ms
+
+    @property
+    def workers_up(self) -> int:
+        """Number of workers that are up."""
+        return sum(self._up)
+
+    def load_qps(self, now_ms: float) -> float:
+        """Return the stated load, or else the anticipated one, in requests per second."""
+        stated_qps = self.settings.load_qps
+        return self.monitor.load_qps(self._clock(now_ms)) if stated_qps is None else stated_qps
+
+    def _clock(self, now_ms: float) -> float:
+        """Return the time, or the latest one so far if readings are out of order."""
+        self._now_ms = max(now_ms, self._now_ms)
+        return self._now_ms
+
+    def _check_busy(self, worker: int) -> None:
+        # A worker that is down comes back; it runs nothing.
+        if self._up[worker] and not self._busy[worker]:
+            raise InvalidValueError("the end of a batch that was not started", where="worker",
+                                    value=worker, allowed="a worker that is busy")
+
+
+def check_deadline(deadline_ms: float) -> None:
+    """Refuse a deadline that is no time; an infinite one is."""
+    if not (deadline_ms <= inf and deadline_ms > -inf):
+        raise InvalidValueError("not a time", where="deadline_ms", value=deadline_ms,
+                                allowed="any number but NaN")
+
+
+class Dispatcher(DispatcherBase[R]):
     """Dispatcher for the workers of a policy set.
 
     Workers are numbered from 0 through the set's worker types, in their order. Initially all are
-    idle.
-
-    Attributes
-    ----------
-    policies
-        The current policy set.
-    slowness
-        Service time as a multiple of the profiled one; see :meth:`take_slowness`.
-    monitor
-        Load monitor, which records arrivals.
+    idle. The attribute ``policies`` is the current set, ``slowness`` the present service time as a
+    multiple of the profiled one, and ``monitor`` records arrivals.
 
     Examples
     --------
@@ -100,18 +135,14 @@ class Dispatcher(Generic[R]):
     def __init__(
         self, policies: PolicySet[Selector], settings: DispatchSettings | None = None
     ) -> None:
-        self.settings = settings or DispatchSettings()
-        self.slowness = 1.0
+        workers = sum(policies.worker_types.values())
+        super().__init__(workers, settings)
         self._serve_by(policies)
-        self.monitor = LoadMonitor(self.settings.window_ms)
         self._choice = policies.at(0.0, self.settings.process)
         self._worker_types = dict(policies.worker_types)
         self._uniform = self.settings.uniform or Random(0).random
-        workers = sum(self._worker_types.values())
         self._serving = [0] * workers
-        self._up, self._busy = [True] * workers, [False] * workers
         self._idle_since, self._ends = list(range(workers)), workers
-        self._arrived, self._now_ms = 0, -inf
         self._due_last_ms = -inf  # upper bound on the deadlines of waiting requests
         # Requests whose second opinion runs, by worker, and the time to send the next first answer
         self._standing: dict[int, list[Ticket[R]]] = {}
@@ -127,19 +158,9 @@ class Dispatcher(Generic[R]):
         return self._choice.level
 
     @property
-    def overhead_ms(self) -> float:
-        """Time that is subtracted from every slack; see :meth:`take_overhead`."""
-        return self.settings.overhead_ms
-
-    @property
     def workers(self) -> int:
         """Number of workers."""
         return len(self._up)
-
-    @property
-    def workers_up(self) -> int:
-        """Number of workers that are up."""
-        return sum(self._up)
 
     @property
     def unasked(self) -> bool:
@@ -157,11 +178,6 @@ class Dispatcher(Generic[R]):
         """Time at which to call :meth:`timer`, infinite if never; it changes with every call."""
         wake_ms = min([queue.wake_ms for queue in self._queues])
         return wake_ms if wake_ms < self._standing_ms else self._standing_ms
-
-    def load_qps(self, now_ms: float) -> float:
-        """Return the stated load, or else the anticipated one, in requests per second."""
-        stated_qps = self.settings.load_qps
-        return self.monitor.load_qps(self._clock(now_ms)) if stated_qps is None else stated_qps
 
     def slo_class(self, slo_ms: float) -> float:
         """Return the longest SLO class that is at most the request's SLO, or else the shortest."""
@@ -186,9 +202,7 @@ class Dispatcher(Generic[R]):
         ask
             False to defer the dispatch to :meth:`ask`, if more events follow at once.
         """
-        if not (deadline_ms <= inf and deadline_ms > -inf):
-            raise InvalidValueError("not a time", where="deadline_ms", value=deadline_ms,
-                                    allowed="any number but NaN")
+        check_deadline(deadline_ms)
         now_ms = self._clock(now_ms)
         if slo_ms is None:
             slo_ms = self.slo_class(deadline_ms - now_ms)
@@ -252,10 +266,7 @@ class Dispatcher(Generic[R]):
             As for :meth:`arrive`; but if the largest batch waits for the worker, it is dispatched
             in any case, as further arrivals could not make it larger.
         """
-        # Called by ``up``, too: then the worker is marked down, and runs nothing.
-        if self._up[worker] and not self._busy[worker]:
-            raise InvalidValueError("the end of a batch that was not started", where="worker",
-                                    value=worker, allowed="a worker that is busy")
+        self._check_busy(worker)
         now_ms = self._clock(now_ms)
         self._end(worker)
         self._up[worker] = True
@@ -449,11 +460,6 @@ class Dispatcher(Generic[R]):
                                      if station.queue_of[w] is queue) for queue in station.queues]
         return abandoned
 
-    def _clock(self, now_ms: float) -> float:
-        """Return the time, or the latest one so far if readings are out of order."""
-        self._now_ms = max(now_ms, self._now_ms)
-        return self._now_ms
-
     def _waiting(self) -> list[Ticket[R]]:
         """Return all waiting requests in order of arrival."""
         entries = [entry[2] for queue in self._queues for heap in (queue.waiting, queue.late)
@@ -482,8 +488,26 @@ class Dispatcher(Generic[R]):
         self.policies, self._classes = policies, sorted(policies.slo_classes)
         self._routed = len(policies.worker_types) * len(self._classes) > 1
 
-    def _division(self, level: Level[Selector]) -> list[StationWorkers]:
-        return division(level, self._worker_types)
+    def _division(self, level: Level[Selector]) -> list[_StationWorkers]:
+        """Assign the workers to the stations of a level, both in their order."""
+        free: dict[str, list[int]] = {}
+        first = 0
+        for name, count in self._worker_types.items():
+            free[name] = list(range(first, first + count))
+            first += count
+        stations = []
+        for station in level.stations:
+            workers: list[int] = []
+            for name in station.worker_types:
+                missing = station.workers - len(workers)
+                workers, free[name] = workers + free[name][:missing], free[name][missing:]
+            if len(workers) < station.workers:
+                raise InvalidValueError("more workers than there are", value=station.workers,
+                                        where=f"station {station.name} at {level.load_qps:g} QPS",
+                                        allowed=str(len(workers)))
+            stations.append(_StationWorkers(station.policy.table.dispatch, workers,
+                                            sorted(station.share)))
+        return stations
 
     def _divided_anew(
         self, now_ms: float, orders: Orders[R], newcomers: Sequence[Ticket[R]] = (),
@@ -618,6 +642,14 @@ class Dispatcher(Generic[R]):
         if self._standing.pop(worker, None) is not None:
             self._time_standing()
         self._idle_since[worker] = self._ends = self._ends + 1
+
+
+class _StationWorkers(NamedTuple):
+    """Dispatch rule of a station, the numbers of its workers, and its SLO classes, increasing."""
+
+    dispatch: str
+    workers: list[int]
+    slo_ms: list[float]
 
 
 def _joined(station: StationQueues[Ticket[R]], ticket: Ticket[R]) -> QueueState[Ticket[R]]:

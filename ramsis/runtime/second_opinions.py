@@ -35,10 +35,7 @@ def act(
 ) -> None:
     """Carry out decisions of the rule until it decides to wait, or no worker is idle.
 
-    Parameters
-    ----------
-    at_most_ms, unsure_at_most_ms
-        Upper limits on the slacks of the lookup, at the end of a wait.
+    ``at_most_ms`` and ``unsure_at_most_ms`` limit the slacks of the lookup at the end of a wait.
     """
     waiting, unsure, idle = queue.waiting, queue.unsure, queue.idle
     overhead_ms, slowness = station.overhead_ms, station.slowness

@@ -272,12 +272,7 @@ _ROUNDING = 1e-9  # of sums of values, which are millions of UNIT at most
 
 
 class SizedRule:
-    """Decision rule over the requests of a queue, for every state of it.
-
-    Parameters
-    ----------
-    tables : SizedTables
-    """
+    """Decision rule over the requests of a queue, for every state of it."""
 
     def __init__(self, tables: SizedTables) -> None:
         self.tables = tables
@@ -328,21 +323,11 @@ class SizedRule:
 
 
 class SizedQueue(Generic[T]):
-    """Queue of waiting requests, from which a rule takes the batches of idle workers.
-
-    Parameters
-    ----------
-    rule : SizedRule
-
-    Attributes
-    ----------
-    slowness : float
-        Service time as a multiple of the profiled one.
-    """
+    """Queue of waiting requests, from which a rule takes the batches of idle workers."""
 
     def __init__(self, rule: SizedRule) -> None:
         self.rule = rule
-        self.slowness = 1.0
+        self.slowness = 1.0  # service time as a multiple of the profiled one
         classes = len(rule.tables.edges)
         # By class, in the order of arrival: requests with their deadlines, and sizes.
         self._waiting: list[list[tuple[float, T]]] = [[] for _ in range(classes)]
@@ -379,10 +364,7 @@ class SizedQueue(Generic[T]):
     def add(self, request: T, size: int, arrival_ms: float) -> None:
         """Add a request that has arrived, in the order of arrival.
 
-        Raises
-        ------
-        IndexError
-            The size is beyond the tables.
+        A size beyond the tables is an IndexError.
         """
         c = self.rule.class_of[size]
         deadline_ms = arrival_ms + self.rule.tables.slo_ms
@@ -395,11 +377,8 @@ class SizedQueue(Generic[T]):
     def decide(self, now_ms: float, free_ms: float = inf) -> SizedBatch[T]:
         """Remove from the queue the next batch of an idle worker, and requests that must be late.
 
-        Parameters
-        ----------
-        now_ms : float
-        free_ms : float
-            Time until another worker is free: 0 if another one is idle, infinite if there is none.
+        ``free_ms`` is the time until another worker is free: 0 if another one is idle, infinite if
+        there is none.
         """
         rule = self.rule
         tables, bin_us, now_us = rule.tables, self._bin_us, int(1000.0 * now_ms)
@@ -633,14 +612,8 @@ class ArrivalBatch:
     """Batch that grows by requests in the order of arrival, for a server that owns the queue.
 
     A request joins if the batch with it takes at most ``limit_ms``, and no longer than the present
-    batch and the request alone, one after the other. A refused request begins the next batch.
-
-    Parameters
-    ----------
-    rule : SizedRule
-        Rule of a policy with one model.
-    limit_ms : float
-        Longest time of the batch.
+    batch and the request alone, one after the other. A refused request begins the next batch. The
+    policy of ``rule`` has one model.
     """
 
     def __init__(self, rule: SizedRule, limit_ms: float) -> None:

@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from ramsis.errors import InvalidValueError, check_positive
-from ramsis.runtime.dispatcher import DispatchSettings
-from ramsis.runtime.monitor import LoadMonitor
+from ramsis.runtime.dispatcher import DispatcherBase, DispatchSettings, check_deadline
 from ramsis.runtime.policy_set import Level
 from ramsis.runtime.sized import SizedQueue, SizedRule, SizedTables
 from ramsis.runtime.sized_plan import PlannedQueue
@@ -26,26 +25,11 @@ from ramsis.runtime.station_queues import Orders, Start, Ticket
 R = TypeVar("R")
 
 
-class SizedDispatcher(Generic[R]):
+class SizedDispatcher(DispatcherBase[R]):
     """Dispatcher of requests with a size, from one queue to its workers, by a policy.
 
-    Parameters
-    ----------
-    tables
-        Tables of the policy.
-    size_of
-        Returns the size of a request.
-    settings
-        Settings of dispatchers; the one for second opinions has no effect.
-    level
-        The policy as the only level of a set, for callers that ask which level serves.
-
-    Attributes
-    ----------
-    monitor
-        Load monitor, which records arrivals.
-    slowness
-        Service time as a multiple of the profiled one; see :meth:`take_slowness`.
+    ``size_of`` returns the size of a request. The setting for second opinions has no effect.
+    ``level`` is the policy as the only level of a set, for callers that ask which level serves.
     """
 
     unasked = False  # every event is acted on at once
@@ -54,34 +38,21 @@ class SizedDispatcher(Generic[R]):
         self, tables: SizedTables, size_of: Callable[[R], int],
         settings: DispatchSettings | None = None, level: Level[Any] | None = None,
     ) -> None:
-        self.settings = settings or DispatchSettings()
+        super().__init__(tables.workers, settings)
         self.tables, self._size_of, self._level = tables, size_of, level
-        self.monitor = LoadMonitor(self.settings.window_ms)
-        self.slowness = 1.0
         rule = SizedRule(tables)
         self._queue: SizedQueue[Ticket[R]] | PlannedQueue[Ticket[R]] = (
             SizedQueue(rule) if tables.plan is None else PlannedQueue(rule))
         self._waiting: dict[int, Ticket[R]] = {}  # by number, in the order of arrival
-        self._up, self._busy = [True] * tables.workers, [False] * tables.workers
         self._ends_ms = [inf] * tables.workers  # when a batch ends, by the tables
         self._idle = deque(range(tables.workers))  # the one that has been idle longest first
-        self._arrived, self._now_ms, self._last_ms = 0, -inf, -inf
+        self._last_ms = -inf
 
     @property
     def level(self) -> Level[Any]:
         """Policy set level of the policy, the only one."""
         assert self._level is not None
         return self._level
-
-    @property
-    def overhead_ms(self) -> float:
-        """Time that is subtracted from the slack of arriving requests."""
-        return self.settings.overhead_ms
-
-    @property
-    def workers_up(self) -> int:
-        """Number of workers that are up."""
-        return sum(self._up)
 
     @property
     def queued(self) -> int:
@@ -94,11 +65,6 @@ class SizedDispatcher(Generic[R]):
         if any(self._up) or not self._waiting:
             return inf
         return min(ticket.deadline_ms for ticket in self._waiting.values())
-
-    def load_qps(self, now_ms: float) -> float:
-        """Return the stated or else the anticipated load in requests per second."""
-        stated_qps = self.settings.load_qps
-        return self.monitor.load_qps(self._clock(now_ms)) if stated_qps is None else stated_qps
 
     def slo_class(self, slo_ms: float) -> float:
         """Return the policy's SLO."""
@@ -113,9 +79,7 @@ class SizedDispatcher(Generic[R]):
         The rule expects deadlines in the order of arrival. So if a request is due before an
         earlier arrival, the rule uses the deadline of the earlier arrival for it.
         """
-        if not (deadline_ms <= inf and deadline_ms > -inf):
-            raise InvalidValueError("not a time", where="deadline_ms", value=deadline_ms,
-                                    allowed="any number but NaN")
+        check_deadline(deadline_ms)
         now_ms = self._clock(now_ms)
         self.monitor.record(now_ms, len(requests))
         tickets = []
@@ -136,9 +100,7 @@ class SizedDispatcher(Generic[R]):
         self, now_ms: float, worker: int, unsure: Sequence[Ticket[R]] = (), *, ask: bool = True
     ) -> Orders[R]:
         """Record that a worker has finished its batch, or is up again, and is idle."""
-        if self._up[worker] and not self._busy[worker]:
-            raise InvalidValueError("the end of a batch that was not started", where="worker",
-                                    value=worker, allowed="a worker that is busy")
+        self._check_busy(worker)
         self._up[worker], self._busy[worker] = True, False
         self._ends_ms[worker] = inf
         self._idle.append(worker)
@@ -172,13 +134,7 @@ class SizedDispatcher(Generic[R]):
                                if ticket.deadline_ms <= due_ms])
 
     def swap(self, now_ms: float, policies: Any, slowness: float | None = None) -> Orders[R]:
-        """Refuse to exchange the policies, which only other dispatchers can.
-
-        Raises
-        ------
-        InvalidValueError
-            Always.
-        """
+        """Refuse to exchange the policies, which only other dispatchers can."""
         raise InvalidValueError("policies for requests with a size are not exchanged while they "
                                 "serve", where="swap", allowed="a new start")
 
@@ -216,10 +172,6 @@ class SizedDispatcher(Generic[R]):
     def abandon(self) -> Orders[R]:
         """Drop all waiting requests, and return these orders."""
         return self._given_up(list(self._waiting.values()))
-
-    def _clock(self, now_ms: float) -> float:
-        self._now_ms = max(now_ms, self._now_ms)
-        return self._now_ms
 
     def _join(self, tickets: Iterable[Ticket[R]]) -> None:
         for ticket in tickets:

@@ -30,10 +30,7 @@ class _Waiting(NamedTuple):
 class PlannedQueue(Generic[T]):
     """Queue of requests whose batches follow a plan over the whole queue, made anew each time.
 
-    Parameters
-    ----------
-    rule : SizedRule
-        Rule of a policy file with a plan.
+    ``rule`` is that of a policy file with a plan.
     """
 
     def __init__(self, rule: SizedRule) -> None:
@@ -55,10 +52,7 @@ class PlannedQueue(Generic[T]):
     def add(self, request: T, size: int, arrival_ms: float) -> None:
         """Add a request that has arrived, in the order of arrival.
 
-        Raises
-        ------
-        IndexError
-            The size is beyond the tables.
+        A size beyond the tables is an IndexError.
         """
         if size > self.rule.max_size:
             raise IndexError(size)
@@ -70,11 +64,7 @@ class PlannedQueue(Generic[T]):
     def decide(self, now_ms: float, free_ms: float = inf) -> SizedBatch[T]:
         """Take the next batch of an idle worker out of the queue, and requests without hope.
 
-        Parameters
-        ----------
-        now_ms : float
-        free_ms : float
-            Time until another worker is free, which does not matter to the plan.
+        The time until another worker is free does not matter to the plan.
         """
         now_ms -= SLACK_TOLERANCE_MS
         hopeless = [entry for entry in self._waiting if entry.deadline_ms - now_ms
@@ -150,6 +140,3 @@ class PlannedQueue(Generic[T]):
             cuts.append((begin_of[end], end))
             end = begin_of[end]
         return cuts[::-1]
-
-
-__all__ = ["PlannedQueue"]

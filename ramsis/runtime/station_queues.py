@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -23,35 +24,18 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
+@dataclass(slots=True, eq=False)
 class Ticket(Generic[R]):
-    """Waiting request with its deadline and SLO class.
+    """Waiting request with its deadline and SLO class."""
 
-    Attributes
-    ----------
-    request
-        The caller's object.
-    number
-        Increases with each request; of equal deadlines the lower number is served first.
-    arrival_ms, deadline_ms
-        Times on the caller's clock.
-    slo_ms
-        SLO class.
-    late_until_ms
-        Time until which an answer after the deadline is still useful; ``-inf`` if never.
-    uniform
-        Uniform random number that routes the request to a station.
-    """
-
-    __slots__ = ("arrival_ms", "deadline_ms", "late_until_ms", "number", "request", "slo_ms",
-                 "uniform")
-
-    def __init__(
-        self, request: R, number: int, arrival_ms: float, deadline_ms: float, slo_ms: float,
-        late_until_ms: float = -inf, uniform: float = 0.0,
-    ) -> None:
-        self.request, self.number, self.arrival_ms = request, number, arrival_ms
-        self.deadline_ms, self.slo_ms = deadline_ms, slo_ms
-        self.late_until_ms, self.uniform = late_until_ms, uniform
+    request: R  # the caller's object
+    number: int  # increases; of equal deadlines the lower number is served first
+    # times on the caller's clock
+    arrival_ms: float
+    deadline_ms: float
+    slo_ms: float  # SLO class
+    late_until_ms: float = -inf  # until when an answer after the deadline is still useful
+    uniform: float = 0.0  # uniform random number that routes the request to a station
 
 
 class Start(NamedTuple, Generic[R]):
@@ -105,18 +89,9 @@ class Player(Protocol[T_contra]):
         self, worker: int, answer: Decision, requests: Sequence[T_contra], slack_ms: float,
         idle: int, queued: int, /,
     ) -> None:
-        """Start a batch.
+        """Start a batch of ``requests``, earliest deadlines first, on the longest idle worker.
 
-        Parameters
-        ----------
-        worker
-            Worker that has been idle longest.
-        answer
-            Model and batch.
-        requests
-            Earliest deadlines first.
-        slack_ms, idle, queued
-            Arguments of the lookup.
+        ``slack_ms``, ``idle`` and ``queued`` are the arguments of the lookup.
         """
         ...
 
@@ -126,35 +101,22 @@ class Player(Protocol[T_contra]):
 
 
 class QueueState(Generic[T]):
-    """State of one queue and of the workers that take from it.
-
-    Attributes
-    ----------
-    waiting
-        Heap of (deadline, number, request).
-    late
-        Heap of requests past their deadline that still want an answer: (time until which they
-        do, number, request, deadline).
-    unsure
-        Heap like ``waiting`` of requests that wait for a second opinion.
-    idle
-        Idle workers, the one that has been idle longest first.
-    up
-        Number of the queue's workers that are up, idle or busy.
-    wake_ms, wake_slack, unsure_wake_slack
-        Time of the next lookup without an event, and upper limits on the slacks of both heads
-        in this lookup.
-    """
+    """State of one queue and of the workers that take from it."""
 
     __slots__ = ("idle", "late", "number", "unsure", "unsure_wake_slack", "up", "waiting",
                  "wake_ms", "wake_slack")
 
     def __init__(self, number: int, up: int) -> None:
-        self.number, self.up = number, up
-        self.waiting: list[tuple[float, int, T]] = []
+        self.number = number
+        self.up = up  # number of its workers that are up, idle or busy
+        self.waiting: list[tuple[float, int, T]] = []  # heap of (deadline, number, request)
+        # Heap of requests past their deadline that still want an answer: (time until which they
+        # do, number, request, deadline).
         self.late: list[tuple[float, int, T, float]] = []
+        # Heap like ``waiting`` of requests that wait for a second opinion.
         self.unsure: list[tuple[float, int, T]] = []
-        self.idle = deque[int]()
+        self.idle = deque[int]()  # idle workers, the one that has been idle longest first
+        # Time of the next lookup without an event, and upper limits on the slacks of both heads.
         self.wake_ms = self.wake_slack = self.unsure_wake_slack = inf
 
 
@@ -169,10 +131,8 @@ class StationQueues(Generic[T]):
         Numbers of the station's workers.
     idle
         Idle workers of the server, the one that has been idle longest first.
-    serving
-        Number of requests in the batch of each worker of the server, by worker number.
-    up
-        Whether each worker of the server is up, by worker number.
+    serving, up
+        By worker number of the server: requests in the batch, and whether the worker is up.
     overhead_ms
         Time subtracted from every slack.
     late_until_ms
@@ -181,17 +141,6 @@ class StationQueues(Generic[T]):
     held_as_ms
         Function of a request: deadline that limits a wait for more requests; by default the
         request's deadline.
-
-    Attributes
-    ----------
-    overhead_ms
-        Time subtracted from every slack.
-    slowness
-        Service time as a multiple of the one that the table assumes, initially 1; see
-        :meth:`~ramsis.runtime.selector.Selector.when_slow`.
-    early_ms
-        Time before the deadline at which a first answer is sent that still waits for a second
-        opinion, initially 0.
     """
 
     def __init__(
@@ -201,7 +150,10 @@ class StationQueues(Generic[T]):
         held_as_ms: Callable[[T], float] | None = None,
     ) -> None:
         rule = DISPATCHES[dispatch]
-        self.slowness, self.early_ms = 1.0, 0.0
+        # Service time as a multiple of the one that the table assumes; see Selector.when_slow.
+        self.slowness = 1.0
+        # Time before the deadline at which a first answer is sent that waits for a second opinion.
+        self.early_ms = 0.0
         self.own, self.workers, self.overhead_ms = rule.own_queues, tuple(workers), overhead_ms
         groups = [[worker] for worker in workers] if self.own else [list(workers)]
         self.queues: list[QueueState[T]] = [QueueState(k, sum(up[w] for w in group))
@@ -219,11 +171,7 @@ class StationQueues(Generic[T]):
 
         A queue without a worker that is up counts as the longest, and the rule selects again. If
         no queue has such a worker, the first selected one is taken.
-
-        Parameters
-        ----------
-        number
-            Of equal deadlines the lower number is served first.
+        Of equal deadlines the lower ``number`` is served first.
         """
         queue = self._routed()
         self.in_system[queue.number] += 1
@@ -235,11 +183,8 @@ class StationQueues(Generic[T]):
     ) -> QueueState[T]:
         """Queue a request with a first answer, to wait for a second opinion.
 
-        Parameters
-        ----------
-        worker
-            The worker that gave the first answer, whose queue the request joins; if None, or of
-            another station, the dispatch rule selects the queue.
+        It joins the queue of the ``worker`` that gave the first answer; if that is None, or of
+        another station, the dispatch rule selects the queue.
         """
         queue = self._routed() if worker not in self.queue_of else self.queue_of[worker]
         self.in_system[queue.number] += 1
@@ -288,10 +233,7 @@ class StationQueues(Generic[T]):
     ) -> None:
         """Carry out decisions of the table until it decides to wait, or no worker is idle.
 
-        Parameters
-        ----------
-        at_most_ms
-            Upper limit on the slack of the lookup, at the end of a wait.
+        ``at_most_ms`` is an upper limit on the slack of the lookup, at the end of a wait.
         """
         queue.wake_ms = inf
         waiting, idle = queue.waiting, queue.idle

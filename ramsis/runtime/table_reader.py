@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
 from typing import Any, NamedTuple
 
 from ramsis.errors import FRACTION, POSITIVE
@@ -59,10 +60,6 @@ class _Allowed(NamedTuple):
             words += f", {WAIT_CODE} to wait"
         return words + (f", {DROP_CODE} to drop" if self.drops else "")
 
-    def batch_fits(self, batch: int, queued: int) -> bool:
-        """Return whether a batch may be taken from a queue of ``queued`` requests."""
-        return batch == queued if self.whole_queue else batch <= queued
-
 
 def slowness_of(fields: Fields) -> float:
     """Return the slowness of a policy or level, 1 where the field is absent or null."""
@@ -95,6 +92,7 @@ def decision_table(fields: Fields) -> DecisionTable:
     rows = table.items("rows")
     for r, row in enumerate(rows):
         _check_row(table, f"rows[{r}]", row, len(slack_ms), len(actions), allowed)
+    sizes = [sizes_to_run(model) for model in fields.children("models")]
     return DecisionTable(
         models=models, slo_ms=slo_ms, load_qps=fields.number("load_qps", POSITIVE),
         workers=workers, dispatch=fields.text("dispatch"),
@@ -103,7 +101,7 @@ def decision_table(fields: Fields) -> DecisionTable:
         row_of=_row_of(table, len(idle) - 1, queued, rows, actions, allowed),
         longer_queue=_longer_queue(table, len(actions), allowed),
         spare_idle=fields.whole_or_none("spare_idle", 0),
-        run_as=_run_as(fields),
+        run_as=tuple(sizes) if any(sizes) else (),
         slowness=slowness_of(fields),
     )
 
@@ -138,12 +136,6 @@ def _model_names(fields: Fields) -> tuple[str, ...]:
         if "latency_ms" in model:
             model.items("latency_ms")
     return tuple(names)
-
-
-def _run_as(fields: Fields) -> tuple[tuple[int, ...], ...]:
-    """Read each model's padded batch sizes; empty if no model has any."""
-    sizes = [sizes_to_run(model) for model in fields.children("models")]
-    return tuple(sizes) if any(sizes) else ()
 
 
 def sizes_to_run(model: Fields, batches: int | None = None) -> tuple[int, ...]:
@@ -221,19 +213,20 @@ def _row_of(
     A batch has at most all requests of the level, and exactly these under maximal batching.
     """
     batches = [{actions[code][1] for code in set(row[1::2]) if code >= 0} for row in rows]
-    ends = [(min(sizes), max(sizes)) if sizes else None for sizes in batches]
+    smallest = [min(sizes, default=inf) for sizes in batches]
+    largest = [max(sizes, default=0) for sizes in batches]
     lines = table.items("index", idle)
     for i, line in enumerate(lines):
         if not isinstance(line, list) or len(line) != len(queued) - 1:
             raise table.refusal(f"index[{i}]", "not a row for each queue level", value=line,
                                 allowed=f"{len(queued) - 1} whole numbers")
         for n, row in enumerate(line):
-            if type(row) is not int or not 0 <= row < len(rows) or not all(
-                    allowed.batch_fits(batch, queued[n + 1]) for batch in ends[row] or ()):
+            waiting = queued[n + 1]
+            if type(row) is not int or not 0 <= row < len(rows) or largest[row] > waiting or (
+                    allowed.whole_queue and smallest[row] < waiting):
                 how = "of" if allowed.whole_queue else "up to"
                 raise table.refusal(f"index[{i}][{n}]", "no such row for this queue", value=row,
-                                    allowed=f"0 to {len(rows) - 1}, with batches {how} "
-                                    f"{queued[n + 1]}")
+                                    allowed=f"0 to {len(rows) - 1}, with batches {how} {waiting}")
     return lines
 
 

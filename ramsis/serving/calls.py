@@ -101,27 +101,19 @@ class Call:
 
     def _whole(self) -> Answer:
         """Return the answer of a call whose queries are all answered, with joined parameters."""
-        served = [batch for batch in self._served if batch is not None]
-        first, finish_ms = served[0], self._finish_ms
-        if len(served) == 1:
-            stage = {"stage": first.stage} if first.stage else {}
-            return Answer(self._rows[0], {
-                "in_time": finish_ms <= self.deadline_ms, "variant": first.variant,
-                "batch": first.batch, "run_as": first.run_as, "worker": first.worker,
-                "waiting_ms": round(first.start_ms - self.arrival_ms, 3),
-                "service_ms": round(first.finish_ms - first.start_ms, 3), **stage}, finish_ms)
+        finish_ms = self._finish_ms
+        in_time = {"in_time": finish_ms <= self.deadline_ms}
+        first, *others = [self._parameters(query) for query in self._served if query is not None]
+        if not others:
+            return Answer(self._rows[0], in_time | first, finish_ms)
         # The protocol has no lists as parameters, so values of several queries are joined.
-        parameters: dict[str, Any] = {"in_time": finish_ms <= self.deadline_ms}
-        for name, values in (
-            ("variant", [query.variant for query in served]),
-            ("batch", [query.batch for query in served]),
-            ("run_as", [query.run_as for query in served]),
-            ("worker", [query.worker for query in served]),
-            ("waiting_ms", [round(query.start_ms - self.arrival_ms, 3) for query in served]),
-            ("service_ms", [round(query.finish_ms - query.start_ms, 3) for query in served]),
-        ):
-            parameters[name] = ",".join(map(str, values))
-        if first.stage:
-            parameters["stage"] = ",".join(query.stage for query in served)
+        joined = {name: ",".join(str(query[name]) for query in (first, *others)) for name in first}
         return Answer({name: np.concatenate([rows[name] for rows in self._rows])
-                       for name in self._rows[0]}, parameters, finish_ms)
+                       for name in self._rows[0]}, in_time | joined, finish_ms)
+
+    def _parameters(self, query: Served) -> dict[str, Any]:
+        stage = {"stage": query.stage} if query.stage else {}
+        return {"variant": query.variant, "batch": query.batch, "run_as": query.run_as,
+                "worker": query.worker,
+                "waiting_ms": round(query.start_ms - self.arrival_ms, 3),
+                "service_ms": round(query.finish_ms - query.start_ms, 3), **stage}

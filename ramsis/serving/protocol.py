@@ -75,7 +75,12 @@ def parse_request(
     ``Inference-Header-Content-Length`` and ``X-Deadline-Ms``, if any; ``inputs`` and ``outputs``
     are the tensors of the model.
     """
-    length = _header_length(header_length, len(body))
+    length: int | None = len(body)
+    if header_length is not None:
+        length = whole_number(header_length)
+    if length is None or length > len(body):
+        raise _wrong("Inference-Header-Content-Length", "not a length within the body",
+                     header_length, allowed=f"0 to {len(body)}")
     read = _read_again if length <= _SHORT and length < len(body) else _read
     head = read(body[:length], len(body) - length, deadline, tuple(inputs), tuple(outputs), limits)
     arrays = [part if isinstance(part, np.ndarray) else
@@ -160,16 +165,6 @@ def whole_number(text: str) -> int | None:
     """
     digits = text.lstrip("0") or text[:1]
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
-
-
-def _header_length(text: str | None, size: int) -> int:
-    if text is None:
-        return size
-    length = whole_number(text)
-    if length is None or length > size:
-        raise _wrong("Inference-Header-Content-Length", "not a length within the body", text,
-                     allowed=f"0 to {size}")
-    return length
 
 
 def _inputs(

@@ -36,7 +36,7 @@ from ramsis.runtime.fronts import AsyncFront
 from ramsis.runtime.sized import SizedTables
 from ramsis.runtime.sized_dispatcher import SizedDispatcher
 from ramsis.runtime.station_queues import Start, Ticket
-from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served, Tell
+from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Rows, Served, Tell
 from ramsis.serving.confidences import ConfidenceReader
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.overhead import QUANTILE, OverheadParts, OverheadWatch, answers_ms
@@ -129,25 +129,11 @@ class _Running(NamedTuple):
 class Server:
     """Server of one model, whose variants are chosen by policies.
 
-    Parameters
-    ----------
-    policies
-        Initial policies.
-    log
-        Function for the structured log.
-    make_pool
-        Creates the pool of workers, by default processes of this machine.
-    fleet
-        Policies for each number of active workers, if that number changes.
-    at_first
-        Number of workers started initially, by default all.
-    tables
-        Tables of a policy for requests with a size.
-
-    Raises
-    ------
-    InputFileError
-        The variants do not fit the policies.
+    ``log`` is the function for the structured log, ``make_pool`` creates the pool of workers, by
+    default processes of this machine. ``fleet`` has the policies for each number of active
+    workers, if that number changes, and ``at_first`` is the number that is started, by default
+    all. ``tables`` are those of a policy for requests with a size. Variants that do not fit the
+    policies are an InputFileError.
     """
 
     def __init__(
@@ -220,20 +206,15 @@ class Server:
         self.front: AsyncFront[Query] = AsyncFront(dispatcher, self._start, self._drop,
                                                    answer=self._keep)
         await self.pool.start()
-        if self.variants.confidence is not None:
-            try:
-                self._confidences = ConfidenceReader(self.variants.confidence, self.pool.outputs,
-                                                str(self.variants.path))
-            except InputFileError:
-                await self.pool.stop()
-                raise
-        if self.variants.size is not None:
-            try:
-                self._sizes = SizeReader(self.variants.size, self.pool.inputs,
-                                         self.variants.max_size, str(self.variants.path))
-            except InputFileError:
-                await self.pool.stop()
-                raise
+        variants, where = self.variants, str(self.variants.path)
+        try:
+            if variants.confidence is not None:
+                self._confidences = ConfidenceReader(variants.confidence, self.pool.outputs, where)
+            if variants.size is not None:
+                self._sizes = SizeReader(variants.size, self.pool.inputs, variants.max_size, where)
+        except InputFileError:
+            await self.pool.stop()
+            raise
         self._say_without_opinions()
         if isinstance(self.pool, WorkerPool):
             self._hear = self.pool.hear
@@ -306,21 +287,11 @@ class Server:
         If the server is full, queries past their deadline that wait for a late answer are dropped,
         and then those with the latest deadlines, if later than the call's.
 
-        Parameters
-        ----------
-        arrival_ms
-            Time on the front end's clock.
-        tell
-            Called once, possibly before this returns: with the answer; with an
-            :class:`OverloadedError` if it cannot be given in time; or with a :class:`FailedError`
-            if a model or worker failed. It must not raise.
-
-        Raises
-        ------
-        OverloadedError
-            The server is not ready, or is full. ``tell`` is not called then.
-        InvalidValueError
-            A query has a size that is not served. ``tell`` is not called then.
+        ``arrival_ms`` is on the front end's clock. ``tell`` is called once, possibly before this
+        returns: with the answer; with an :class:`OverloadedError` if it cannot be given in time;
+        or with a :class:`FailedError` if a model or worker failed. It must not raise. It is not
+        called if this raises: an OverloadedError where the server is not ready or full, an
+        InvalidValueError where a query has a size that is not served.
         """
         self._hear()
         slots = self._slots
@@ -418,27 +389,23 @@ class Server:
         return self._expected[1]
 
     def _watch_metrics(self, dispatcher: Dispatcher[Query] | SizedDispatcher[Query]) -> None:
-        metrics, now_ms = self.metrics, self.front.now_ms
-        metrics.watch("ramsis_queued", "Queries that wait", lambda: dispatcher.queued)
-        metrics.watch("ramsis_running", "Batches that run", lambda: len(self._running))
-        metrics.watch("ramsis_workers_up", "Workers that take batches",
-                      lambda: dispatcher.workers_up)
-        metrics.watch("ramsis_load_qps", "Anticipated load",
-                      lambda: dispatcher.load_qps(now_ms()))
-        metrics.watch("ramsis_level_qps", "Load of the level that serves",
-                      lambda: dispatcher.level.load_qps)
-        metrics.watch("ramsis_overhead_ms", "Taken from every slack",
-                      lambda: dispatcher.overhead_ms)
-        metrics.watch("ramsis_slowness", "How many times as long as profiled batches take",
-                      lambda: dispatcher.slowness)
+        now_ms, watch = self.front.now_ms, self.metrics.watch
+        watch("ramsis_queued", "Queries that wait", lambda: dispatcher.queued)
+        watch("ramsis_running", "Batches that run", lambda: len(self._running))
+        watch("ramsis_workers_up", "Workers that take batches", lambda: dispatcher.workers_up)
+        watch("ramsis_load_qps", "Anticipated load", lambda: dispatcher.load_qps(now_ms()))
+        watch("ramsis_level_qps", "Load of the level that serves",
+              lambda: dispatcher.level.load_qps)
+        watch("ramsis_overhead_ms", "Taken from every slack", lambda: dispatcher.overhead_ms)
+        watch("ramsis_slowness", "How many times as long as profiled batches take",
+              lambda: dispatcher.slowness)
         for part in OverheadParts._fields[1:]:
-            metrics.watch(f"ramsis_overhead_{part}", "95th percentile of a part of the overhead",
-                          partial(self._part_ms, part))
-        metrics.watch("ramsis_promised_violation_rate", "Violations that the level promises",
-                      lambda: self.expected.violation_rate)
-        metrics.watch("ramsis_promised_effective_accuracy",
-                      "Effective accuracy that the level promises",
-                      lambda: self.expected.effective_accuracy)
+            watch(f"ramsis_overhead_{part}", "95th percentile of a part of the overhead",
+                  partial(lambda part: float(getattr(self.overhead.last, part)), part))
+        watch("ramsis_promised_violation_rate", "Violations that the level promises",
+              lambda: self.expected.violation_rate)
+        watch("ramsis_promised_effective_accuracy", "Effective accuracy that the level promises",
+              lambda: self.expected.effective_accuracy)
 
     async def _flush_log(self) -> None:
         """Write the request log to its file once a second."""
@@ -456,9 +423,6 @@ class Server:
                 watched = ArrivalDrift(highest_qps)
             self._alarm(watched.add(self.arrived - before))
             before = self.arrived
-
-    def _part_ms(self, part: str) -> float:
-        return float(getattr(self.overhead.last, part))
 
     async def _calibrate(self) -> None:
         """Run the smallest and largest batches of every variant, for half a second."""
@@ -577,8 +541,8 @@ class Server:
             self.log("batch failed", variant=start.model, batch=count, error=ended.error)
             self._fail(running, ended.error)
             return
-        self.overhead.batch(start.model, start.run_as, now_ms - running.started_ms,
-                            ended.service_ms)
+        service_ms = now_ms - running.started_ms
+        self.overhead.batch(start.model, start.run_as, service_ms, ended.service_ms)
         for row, ticket in enumerate(start.tickets):
             query = ticket.request
             if start.second:
@@ -588,10 +552,12 @@ class Server:
                 self.metrics.unsure.of["second",] += 1
             elif ticket.number in kept:
                 continue
-            query.call.answer(query, outputs, row, served, now_ms)
-            outcome = "served" if now_ms <= ticket.deadline_ms else "late"
-            self._recorder.query(ticket, outcome, now_ms, served)
-        self._measure(start, served)
+            self._answer(ticket, outputs, row, served, now_ms)
+        self._recorder.batch(start, served, self.expected)
+        for report in self.on_batch:
+            report(start.model, start.run_as, service_ms)
+        if self._sizes is None:
+            self._alarm(self._service_drift.add(start.model, start.run_as, service_ms))
 
     def _gone(self, worker: int, reason: str) -> None:
         """Handle the loss of a worker; its batch is queued again, or fails."""
@@ -611,7 +577,7 @@ class Server:
                                            for ticket in running.start.tickets):
                 again = running.start
             else:
-                self._give_slots(running.start)
+                self._slots.give([ticket.request.slot for ticket in running.start.tickets])
                 self._fail(running, f"its worker was lost: {reason}")
         self.front.down(worker, again)
         self._play()
@@ -675,6 +641,12 @@ class Server:
             self._slots.give([query.slot])
         now_ms = self.front.now_ms()
         self.metrics.unsure.of["first",] += 1
+        self._answer(ticket, outputs, row, served, now_ms)
+
+    def _answer(
+        self, ticket: Ticket[Query], outputs: Rows, row: int, served: Served, now_ms: float
+    ) -> None:
+        query = ticket.request
         query.call.answer(query, outputs, row, served, now_ms)
         outcome = "served" if now_ms <= ticket.deadline_ms else "late"
         self._recorder.query(ticket, outcome, now_ms, served)
@@ -710,15 +682,3 @@ class Server:
         """Slots of the started pool."""
         assert self.pool.slots is not None
         return self.pool.slots
-
-    def _give_slots(self, start: Start[Query]) -> None:
-        self._slots.give([ticket.request.slot for ticket in start.tickets])
-
-    def _measure(self, start: Start[Query], served: Served) -> None:
-        """Record a batch, and check whether service times have drifted."""
-        self._recorder.batch(start, served, self.expected)
-        service_ms = served.finish_ms - served.start_ms
-        for report in self.on_batch:
-            report(served.variant, served.run_as, service_ms)
-        if self._sizes is None:
-            self._alarm(self._service_drift.add(served.variant, served.run_as, service_ms))

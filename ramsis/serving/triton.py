@@ -142,17 +142,17 @@ class TritonPythonModel:
         _end_with_triton()
         begun = threading.Event()
         self._failed: RamsisError | None = None
-        self._thread = threading.Thread(target=self._loop_runs, args=(args, begun), daemon=True,
-                                        name="ramsis-dispatcher")
+
+        def run() -> None:
+            with event_loop() as runner:
+                runner.run(self._serve(args, begun))
+
+        self._thread = threading.Thread(target=run, daemon=True, name="ramsis-dispatcher")
         self._thread.start()
         begun.wait()
         if self._failed is not None:
             self._thread.join()
             raise self._failed
-
-    def _loop_runs(self, args: Mapping[str, str], begun: threading.Event) -> None:
-        with event_loop() as runner:
-            runner.run(self._serve(args, begun))
 
     async def _serve(self, args: Mapping[str, str], begun: threading.Event) -> None:
         """Serve until :meth:`finalize`."""

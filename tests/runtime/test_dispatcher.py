@@ -216,6 +216,11 @@ def one(workers: int = 1, settings: DispatchSettings | None = None,
     return Dispatcher(set_of_selectors([single(workers, **changes)]), settings)
 
 
+def own_queues(dispatch: str = "round-robin") -> Dispatcher[str]:
+    """Two workers with a queue of their own each, and batches as soon as they are idle."""
+    return one(2, dispatch=dispatch, idle=(0, 1), row_of=[[0, 1]], rows=[[0, 0], [0, 1]])
+
+
 def test_who_has_more_time_than_the_class_is_held_as_long_as_the_class():
     dispatcher = one()
     assert dispatcher.arrive(0.0, ["a"], 60_000.0) == ([], [], [])
@@ -340,9 +345,7 @@ def test_while_all_workers_are_down_requests_are_given_up_when_due():
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue"])
 def test_what_waits_for_a_worker_that_is_down_goes_to_others(dispatch):
-    table = single(2, dispatch=dispatch, idle=(0, 1), row_of=[[0, 1]],
-                   rows=[[0, 0], [0, 1]]).table
-    dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
+    dispatcher = own_queues(dispatch)
     for request in "abcd":
         dispatcher.arrive(0.0, [request], 100.0)
     assert dispatcher.down(1.0, 0).starts == []
@@ -354,9 +357,7 @@ def test_what_waits_for_a_worker_that_is_down_goes_to_others(dispatch):
 
 
 def test_a_worker_leaves_in_the_middle_of_a_batch_which_waits_again_if_it_is_lost():
-    table = single(2, dispatch="round-robin", idle=(0, 1), row_of=[[0, 1]],
-                   rows=[[0, 0], [0, 1]]).table
-    dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
+    dispatcher = own_queues()
     starts = [dispatcher.arrive(0.0, [request], 100.0).starts for request in "abc"]
     assert dispatcher.down(1.0, 0).starts == []  # it leaves; "a" runs, "c" goes to the other
     assert dispatcher.arrive(2.0, ["d"], 100.0).starts == []
@@ -369,9 +370,7 @@ def test_a_worker_leaves_in_the_middle_of_a_batch_which_waits_again_if_it_is_los
 
 @pytest.mark.parametrize("back", [0, 1])
 def test_what_came_while_all_were_down_goes_to_the_first_that_is_back(back):
-    table = single(2, dispatch="round-robin", idle=(0, 1), row_of=[[0, 1]],
-                   rows=[[0, 0], [0, 1]]).table
-    dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
+    dispatcher = own_queues()
     dispatcher.down(0.0, 0)
     dispatcher.down(0.0, 1)
     for request in "abcd":
@@ -574,9 +573,7 @@ def test_a_worker_for_which_the_largest_batch_waits_starts_it_at_once():
 
 
 def test_a_full_batch_for_one_worker_asks_about_no_other():
-    table = single(2, dispatch="round-robin", idle=(0, 1), row_of=[[0, 1]],
-                   rows=[[0, 0], [0, 1]]).table
-    dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
+    dispatcher = own_queues()
     dispatcher.arrive(0.0, ["a"], 45.0)  # for the first worker
     dispatcher.arrive(0.0, ["b"], 45.0)
     dispatcher.finished(1.0, 1)

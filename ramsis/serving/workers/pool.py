@@ -32,7 +32,7 @@ from ramsis.plugins import trusted
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile
 from ramsis.serving.workers.messages import Block, Ended, RunBatch, Slots, arrays_in, size_of
-from ramsis.serving.workers.process import START_ERRORS, Process, WorkerProcess
+from ramsis.serving.workers.process import START_ERRORS, WorkerProcess
 
 # Pause before a restart, doubled up to the longest while starts fail: most causes are transient,
 # but a worker that cannot start must not keep a core busy.
@@ -100,12 +100,12 @@ class Pool(Protocol):
 class WorkerPool:
     """Pool of worker processes on this machine; call its methods in the event loop's thread.
 
-    ``launch`` starts a process, with the parameters and errors of :class:`WorkerProcess`.
+    ``launch`` starts a process, with the parameters, methods and errors of :class:`WorkerProcess`.
     """
 
     def __init__(
         self, variants: VariantsFile, settings: PoolSettings, events: WorkerEvents,
-        launch: Callable[..., Process] = WorkerProcess,
+        launch: Callable[..., WorkerProcess] = WorkerProcess,
     ) -> None:
         self.variants, self.settings, self.events = variants, settings, events
         self.launch = launch
@@ -239,7 +239,7 @@ class _Worker:
     def __init__(self, pool: WorkerPool, number: int) -> None:
         self.pool, self.number = pool, number
         self.state = State.OFF
-        self.process: Process | None = None
+        self.process: WorkerProcess | None = None
         self.pause_s = _PAUSE_S
         self._loop = asyncio.get_running_loop()
         self._again: asyncio.TimerHandle | None = None

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ramsis.serving.workers.messages import Unframed, framed, send_json
 
@@ -27,36 +27,6 @@ _POLL_S = 0.05  # interval of ``waitpid`` polls, without a pidfd
 _CONFIG_S = 1.0  # time limit for sending the configuration, which nearly fits the socket's buffer
 _EXIT_S = 1.0  # wait for the exit code after the end of the socket
 _READ = 65536  # largest read in bytes; messages are far shorter
-
-
-class Process(Protocol):
-    """Interface of a worker process, for :class:`WorkerPool`.
-
-    See :class:`WorkerProcess` for its two callbacks.
-    """
-
-    pid: int
-    dead: asyncio.Future[None]
-
-    def send(self, message: bytes) -> None:
-        """Send a message; where that fails, the process is killed."""
-        ...
-
-    def send_files(self, document: dict[str, Any], files: Sequence[int]) -> None:
-        """Send a document with open files; where that fails, the process is killed."""
-        ...
-
-    def read(self) -> None:
-        """Read the messages that the process has sent."""
-        ...
-
-    def kill(self, reason: str) -> None:
-        """Kill the process; the first reason is the cause of its death."""
-        ...
-
-    def end(self) -> None:
-        """Kill the process, without a callback."""
-        ...
 
 
 class WorkerProcess:
