@@ -215,13 +215,9 @@ def test_any_policy_answers_as_a_linear_scan_does(sample, queued, slack, data):
     ("queued", "slack_ms", "message"),
     [
         (0, 10.0, "queued: nothing queued: got 0; allowed: 1 or more"),
-        (-3, 10.0, "queued: nothing queued: got -3"),
-        (1.0, 10.0, "queued: not a whole number: got 1.0"),
         (99.5, 10.0, "queued: not a whole number: got 99.5"),
         (None, 10.0, "queued: not a whole number: got None"),
         (1, math.nan, "slack_ms: slack is not a number: got nan"),
-        (99, math.nan, "slack_ms: slack is not a number: got nan"),
-        (1, None, "slack_ms: slack is not a number: got None"),
         (99, "soon", "slack_ms: slack is not a number: got 'soon'"),
     ],
 )
@@ -273,8 +269,6 @@ def central_selector() -> runtime.Selector:
         (1, 1.0, 1.5, "idle: not a whole number: got 1.5; allowed: 0 or more"),
         (1, 1.0, -1, "idle: not a number of idle workers: got -1; allowed: 0 or more"),
         ("2", 1.0, 1, "queued: not a whole number: got '2'"),
-        (1, None, 1, "slack_ms: slack is not a number"),
-        (1, "3", 1, "slack_ms: slack is not a number"),
     ],
 )
 def test_a_central_queue_needs_its_idle_workers(queued, slack_ms, idle, message):

@@ -31,14 +31,6 @@ def test_other_files_in_the_folder_do_not_matter(folder):
     assert len(runtime.load_set(folder).levels) == 3
 
 
-def test_the_callback_is_called_once_for_each_rise_above_the_highest_level(folder):
-    asked: list[float] = []
-    policies = runtime.load_set(folder, on_above_highest=asked.append)
-    for load in (1200.0, 1300.0, 1300.0, 1400.0, 2000.0, 1100.0, 1250.0, 1251.0):
-        policies.at(load)
-    assert asked == [1300.0, 1250.0]
-
-
 def test_an_error_in_the_callback_reaches_the_caller_once(folder):
     def fail(load_qps: float) -> None:
         raise RuntimeError(f"no policy for {load_qps}")

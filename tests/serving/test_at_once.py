@@ -110,28 +110,6 @@ def test_a_request_is_answered_alike_whether_it_comes_whole_or_in_parts(server, 
     assert found[0][0] == status
 
 
-def test_requests_behind_each_other_are_answered_in_order(server):
-    """Good ones and bad ones, the last in two parts."""
-    sent = [request(queries(1, id="first")), request(b"{"), request(queries(2, id="second")),
-            request(b"[]"), request(queries(1, id="third"))]
-    with connected(server) as connection:
-        connection.sendall(b"".join(sent)[:-7])
-        time.sleep(0.05)
-        connection.sendall(sent[-1][-7:])
-        found = answers(connection, len(sent))
-        assert [status for status, _, _ in found] == [200, 400, 200, 400, 200]
-        assert [json.loads(body).get("id") for status, _, body in found if status == 200] == [
-            "first", "second", "third"]
-        connection.sendall(request(queries(1, id="later")))
-        assert json.loads(answers(connection, 1)[0][2])["id"] == "later"
-
-
-def test_a_refusal_does_not_close_the_connection_of_a_request_behind_it(server):
-    with connected(server) as connection:
-        connection.sendall(request(b"{") + request(b"[]") + request(queries(1)))
-        assert [status for status, _, _ in answers(connection, 3)] == [400, 400, 200]
-
-
 @pytest.mark.parametrize("sent", [
     request(queries(1)), request(*with_bytes(True)), request(b"{"),
     request(queries(1), "Content-Encoding: gzip\r\n"),

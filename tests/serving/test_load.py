@@ -37,13 +37,11 @@ pytestmark = pytest.mark.usefixtures("soon")
 class Server:
     """Adds numbers up; ``status(i)`` and ``delay_s(i)`` say how it treats the i-th request.
 
-    It compresses answers for clients that announce it, as Triton does, or ``always`` says so and
-    does not. Answers have their tensors as bytes where a client asks for that.
+    It compresses answers for clients that announce it, as Triton does. Answers have their tensors
+    as bytes where a client asks for that.
     """
 
     binary: bool = True
-    always: bool = False
-    cut: int = 0
     status: Callable[[int], int] = lambda number: 200
     delay_s: Callable[[int], float] = lambda number: 0.0
     stall: range = range(0)  # requests that are answered when the one after them has come
@@ -102,10 +100,7 @@ class Server:
                 values = struct.pack("<f", numbers.sum())
             head = json.dumps(answer).encode()
             headers = {"Inference-Header-Content-Length": str(len(head))} if values else {}
-            body = head + values
-            if self.always:
-                headers["Content-Encoding"] = "gzip"
-            return Response(body[:len(body) - self.cut], headers=headers)
+            return Response(head + values, headers=headers)
 
         return Starlette(middleware=[Middleware(GZipMiddleware, minimum_size=1)], routes=[
             Route("/v2", about), Route("/v2/models/sums", metadata),
@@ -211,14 +206,6 @@ def test_requests_without_an_answer_fail(run, serving):
     assert "TimeoutError" in ran.err
 
 
-def test_compressed_answers_that_nobody_asked_for_fail_in_one_line(run, serving):
-    ran = run("load", serving(always=True).url, "--model", "sums", "--slo-ms", 1000, "--load", 20,
-              "--duration-s", 0.5, "--json")
-    found = row(ran.out)
-    assert found["failed"] == found["requests"]
-    assert "answer is compressed, which was not asked for: got 'gzip'" in ran.err
-
-
 @pytest.mark.parametrize("tensors", ["auto", "binary", "json"])
 def test_answers_are_read_as_they_were_asked_for(run, serving, tmp_path, tensors):
     server = serving(binary=tensors == "auto")
@@ -235,16 +222,6 @@ def test_answers_are_read_as_they_were_asked_for(run, serving, tmp_path, tensors
         assert (one["accepts"], one["binary"]) == ("identity", tensors != "json")
         assert one.get("sum", False) == (tensors == "binary")
         assert not one.get("variant", False)
-
-
-def test_answers_that_are_not_whole_fail_in_one_line(run, serving, tmp_path):
-    np.savez(tmp_path / "data.npz", x=np.ones((2, 3), np.float32), sum=np.full(2, 3.0))
-    server = serving(cut=2)
-    ran = run("load", server.url, "--model", "sums", "--slo-ms", 20_000, "--load", 20,
-              "--duration-s", 0.3, "--data", tmp_path / "data.npz", "--tensors", "binary",
-              "--json")
-    assert row(ran.out)["failed"] == row(ran.out)["requests"]
-    assert "not an answer" in ran.err
 
 
 def test_settings_that_are_none_are_refused():
