@@ -7,15 +7,15 @@ place, values are also stored there under the fingerprints of their inputs, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ramsis import __version__
 from ramsis.errors import InvalidValueError, check_known, check_number_of
-from ramsis.files import canonical_json, fingerprint, write_atomic
-from ramsis.sweep.pool import Job, JobOutcome, Runner, process_runner, whole_file
+from ramsis.files import canonical_json, write_atomic
+from ramsis.sweep.pool import Job, JobOutcome, Runner, file_of, process_runner, whole_file
 from ramsis.sweep.store import Place, store_at
 
 ANSWER_FORMAT = "ramsis.answer/1"  # of the file of a stored result
@@ -62,22 +62,14 @@ def runner(engine: Engine, jobs: int) -> AbstractContextManager[Runner]:
     return ENGINES[engine.name](replace(engine, workers=min(engine.workers, max(1, jobs))))
 
 
-@contextmanager
-def _processes(engine: Engine) -> Iterator[Runner]:
-    with process_runner(engine.workers) as run:
-        yield run
-
-
-@contextmanager
-def _ray(engine: Engine) -> Iterator[Runner]:
+def _ray(engine: Engine) -> AbstractContextManager[Runner]:
     from ramsis.sweep.ray_engine import ray_runner
 
-    with ray_runner(engine.workers, engine.address) as run:
-        yield run
+    return ray_runner(engine.workers, engine.address)
 
 
 ENGINES: dict[str, Callable[[Engine], AbstractContextManager[Runner]]] = {
-    "processes": _processes, "ray": _ray,
+    "processes": lambda engine: process_runner(engine.workers), "ray": _ray,
 }
 
 
@@ -93,8 +85,7 @@ class Question(Job):
     @property
     def path(self) -> Path:
         """File of the stored result, below the place of results."""
-        digest = fingerprint({"code": f"{ANSWER_FORMAT} {__version__}", **self.inputs})
-        return Path("answers") / f"{digest.partition(':')[2][:32]}.json"
+        return Path("answers") / file_of({"code": f"{ANSWER_FORMAT} {__version__}", **self.inputs})
 
     def done(self) -> bool:
         """Return False: :func:`answers` looks for stored results."""

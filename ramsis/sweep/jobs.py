@@ -21,7 +21,7 @@ from typing import Any, cast
 from ramsis import __version__
 from ramsis.cluster import Cluster
 from ramsis.errors import InputFileError
-from ramsis.files import canonical_json, fingerprint, write_atomic
+from ramsis.files import canonical_json, write_atomic
 from ramsis.policy import Level, Policy, PolicySet, level_of, read, read_set, write
 from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sim import (
@@ -37,7 +37,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sweep.pool import Job, whole_file
+from ramsis.sweep.pool import Job, ResultJob, file_of
 from ramsis.sweep.spec import Cell
 from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.synthesis.certified import bound_on_arrivals, counts_of, gap_in_simulation
@@ -163,18 +163,14 @@ class ResponseJob(Job):
 
 
 @dataclass(frozen=True)
-class CellJob(Job):
+class CellJob(ResultJob):
     """A scheduler on a workload."""
 
+    kind, format_ = "cells", CELL_FORMAT
     folder: Path
     cell: Cell
     cluster: SweepCluster
     trace: RateTrace | None
-
-    @cached_property
-    def path(self) -> Path:
-        """File of the cell's result."""
-        return self.folder / "cells" / file_of(self.inputs)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
@@ -206,14 +202,6 @@ class CellJob(Job):
             return (ResponseJob(self.folder, self.cluster, self.cell, spec),)
         return policies
 
-    def result(self) -> dict[str, Any] | None:
-        """Return the cell's result; None without a complete file of these inputs."""
-        return whole_file(self.path, CELL_FORMAT, self.inputs)
-
-    def done(self) -> bool:
-        """Return whether a complete file of these inputs exists."""
-        return self.result() is not None
-
     def run(self) -> None:
         """Simulate, and write the result."""
         levels = tuple(need.level() for need in self.needs if isinstance(need, PolicyJob))
@@ -223,20 +211,16 @@ class CellJob(Job):
         if self.cell.duration_s != 0:
             result = self._simulate(spec)
         types = self.cluster.cluster.worker_types
-        document = {
-            "format": CELL_FORMAT,
-            "inputs": self.inputs,
-            "models": list(dict.fromkeys(model.name for worker_type in types
-                                         for model in worker_type.profile.models)),
-            "promise": self._promise(levels, result),
-            "result": None if result is None else result.row(),
-            "upper_bound": None if result is None else bound_on_arrivals(
+        self.write(
+            models=list(dict.fromkeys(model.name for worker_type in types
+                                      for model in worker_type.profile.models)),
+            promise=self._promise(levels, result),
+            result=None if result is None else result.row(),
+            upper_bound=None if result is None else bound_on_arrivals(
                 fleets, result.duration_ms, counts_of(result)),
-            "gap": {} if result is None else gap_in_simulation(
+            gap={} if result is None else gap_in_simulation(
                 result, spec if isinstance(spec, Policies) else None, fleets, self._workload()),
-            "seeds": [] if result is None else [asdict(metrics) for metrics in result.metrics],
-        }
-        write_atomic(self.path, canonical_json(document))
+            seeds=[] if result is None else [asdict(metrics) for metrics in result.metrics])
 
     @cached_property
     def _compared(self) -> ComparedScheduler:
@@ -291,11 +275,6 @@ class CellJob(Job):
 def _fleets(cluster: SweepCluster, cell: Cell, max_batch: int = MAX_BATCH) -> Fleets:
     return Fleets.of(cluster.cluster, service=cell.service, network_ms=cell.network_ms,
                      max_batch=max_batch)
-
-
-def file_of(inputs: dict[str, Any]) -> str:
-    """Return the name of a file by its inputs."""
-    return f"{fingerprint(inputs).partition(':')[2][:32]}.json"
 
 
 def value_rows(done: Iterable[tuple[Cell, Mapping[str, Any]]]) -> list[dict[str, Any]]:

@@ -7,11 +7,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ramsis.errors import InputFileError, OutputError, RamsisError
-from ramsis.files import read_json
+from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.memory import share_memory
 from ramsis.plugins import trust, trusted
 
@@ -42,6 +43,11 @@ class Job(Protocol):
         ...
 
 
+def file_of(inputs: Mapping[str, Any]) -> str:
+    """Return the name of a file by its inputs."""
+    return f"{fingerprint(inputs).partition(':')[2][:32]}.json"
+
+
 def whole_file(path: Path, format_: str, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the content of a file of this format and inputs; None if missing or incomplete."""
     try:
@@ -50,6 +56,37 @@ def whole_file(path: Path, format_: str, inputs: Mapping[str, Any]) -> dict[str,
         return None
     good = document.get("format") == format_ and document.get("inputs") == inputs
     return document if good else None
+
+
+class ResultJob(Job):
+    """A job whose file holds all inputs of its result, by which it is named."""
+
+    folder: Path  # of all results
+    kind: ClassVar[str]  # folder of results of this kind
+    format_: ClassVar[str]  # of the file
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """All inputs of the result."""
+        raise NotImplementedError
+
+    @cached_property
+    def path(self) -> Path:
+        """File of the result."""
+        return self.folder / self.kind / file_of(self.inputs)
+
+    def result(self) -> dict[str, Any] | None:
+        """Return the result; None without a complete file of these inputs."""
+        return whole_file(self.path, self.format_, self.inputs)
+
+    def done(self) -> bool:
+        """Return whether a complete file of these inputs exists."""
+        return self.result() is not None
+
+    def write(self, **result: Any) -> None:
+        """Write the result with its inputs."""
+        write_atomic(self.path, canonical_json(
+            {"format": self.format_, "inputs": self.inputs, **result}))
 
 
 _SAFE_PATH = "PYTHONSAFEPATH"

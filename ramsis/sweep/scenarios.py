@@ -16,14 +16,11 @@ from typing import Any
 
 from ramsis import __version__
 from ramsis.bounds import scenario_bound
-from ramsis.errors import InputFileError
-from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.planning import compare, scheduler_named
 from ramsis.planning.comparison import KEYS
 from ramsis.plugins import source_of
 from ramsis.scenario import Scenario, draw_requests, read_scenario
-from ramsis.sweep.jobs import file_of
-from ramsis.sweep.pool import Job, whole_file
+from ramsis.sweep.pool import ResultJob
 from ramsis.sweep.spec import ScenarioCell
 
 SCENARIO_FORMAT = "ramsis.sweep-scenario/2"  # a new number where the same inputs give new results
@@ -67,17 +64,13 @@ def scheduler_inputs(text: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class BoundJob(Job):
+class BoundJob(ResultJob):
     """Upper bound of all schedulers on a scenario, a share for each seed."""
 
+    kind, format_ = "bounds", BOUND_FORMAT
     folder: Path
     cell: ScenarioCell
     scenario: SweepScenario
-
-    @cached_property
-    def path(self) -> Path:
-        """File of the shares."""
-        return self.folder / "bounds" / file_of(self.inputs)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
@@ -91,35 +84,26 @@ class BoundJob(Job):
 
     def shares(self) -> list[float]:
         """Return the shares, computed unless a complete file exists; empty if unknown."""
-        try:
-            document = read_json(self.path)
-            if document.get("inputs") == self.inputs:
-                return [float(share) for share in document["shares"]]
-        except (InputFileError, KeyError, TypeError, ValueError):
-            pass
+        if (document := self.result()) is not None:
+            return list(document["shares"])
         scenario, bounds = self.scenario.scenario, []
         for seed in _seeds(self.cell):
             requests = draw_requests(scenario, seed)
             bound = scenario_bound(scenario, requests)
             if bound is not None and len(requests):
                 bounds.append(bound.share)
-        write_atomic(self.path, canonical_json({"format": BOUND_FORMAT, "inputs": self.inputs,
-                                                "shares": bounds}))
+        self.write(shares=bounds)
         return bounds
 
 
 @dataclass(frozen=True)
-class ScenarioJob(Job):
+class ScenarioJob(ResultJob):
     """A scheduler on a scenario."""
 
+    kind, format_ = "scenarios", SCENARIO_FORMAT
     folder: Path
     cell: ScenarioCell
     scenario: SweepScenario
-
-    @cached_property
-    def path(self) -> Path:
-        """File of the cell's result."""
-        return self.folder / "scenarios" / file_of(self.inputs)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
@@ -135,14 +119,6 @@ class ScenarioJob(Job):
             return ()
         return (BoundJob(self.folder, self.cell, self.scenario),)
 
-    def result(self) -> dict[str, Any] | None:
-        """Return the cell's result; None without a complete file of these inputs."""
-        return whole_file(self.path, SCENARIO_FORMAT, self.inputs)
-
-    def done(self) -> bool:
-        """Return whether a complete file of these inputs exists."""
-        return self.result() is not None
-
     def run(self) -> None:
         """Simulate, and write the result."""
         spec = scheduler_named(self.cell.scheduler)
@@ -152,9 +128,7 @@ class ScenarioJob(Job):
         compared = replace(compared, bounds=shares)
         each = [replace(compared, seeds=(seed,), metrics=(metrics,), bounds=shares[i:i + 1]).row()
                 for i, (seed, metrics) in enumerate(zip(seeds, compared.metrics, strict=True))]
-        write_atomic(self.path, canonical_json({
-            "format": SCENARIO_FORMAT, "inputs": self.inputs, "result": compared.row(),
-            "seeds": each}))
+        self.write(result=compared.row(), seeds=each)
 
 
 def scenario_row(cell: ScenarioCell, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ramsis.errors import InvalidValueError, OutputError
 from ramsis.files import check_within
@@ -27,73 +27,39 @@ _J = TypeVar("_J", bound=Job)
 _AT_ONCE = 500  # files per request to the store, whose contents are in memory together
 
 
-class Store(Protocol):
-    """Interface of a store for the result files of a sweep."""
-
-    @property
-    def folder(self) -> Path:
-        """Folder of results, or of this process's fetched copies."""
-        ...
-
-    def has(self, path: Path) -> bool:
-        """Return whether the store has a result at this path below the folder."""
-        ...
-
-    def fetch(self, paths: Iterable[Path]) -> None:
-        """Fetch existing files into the folder."""
-        ...
-
-    def forget(self, paths: Iterable[Path]) -> None:
-        """Remove fetched files that are invalid."""
-        ...
-
-    def keep(self, paths: Iterable[Path]) -> None:
-        """Put files of the folder into the store."""
-        ...
-
-    def job(self, job: _J) -> _J | Job:
-        """Return a job that reads from and writes to the store in any process."""
-        ...
-
-    def name(self, path: Path) -> Path | str:
-        """Return the name of a file in the store."""
-        ...
-
-
 @dataclass(frozen=True)
-class FolderStore:
-    """Store in a local folder, or in one that all machines share."""
+class Store:
+    """Result files of a sweep in a local folder, or in one that all machines share."""
 
-    folder: Path
+    folder: Path  # of the results, or of this process's fetched copies
 
     def has(self, path: Path) -> bool:
-        """Return whether the file exists; False if the folder cannot be read."""
+        """Return whether there is a result at this path; False if the folder cannot be read."""
         return os.path.exists(path)
 
     def fetch(self, paths: Iterable[Path]) -> None:
-        """Do nothing: the files are in place."""
+        """Fetch existing files into the folder; here they are in place."""
 
     def forget(self, paths: Iterable[Path]) -> None:
-        """Do nothing: files of the folder are replaced when they are written again."""
+        """Remove fetched files that are invalid; here they are replaced when written again."""
 
     def keep(self, paths: Iterable[Path]) -> None:
-        """Do nothing: the files are in place."""
+        """Put files of the folder into the store; here they are in place."""
 
     def job(self, job: _J) -> _J | Job:
-        """Return the job unchanged: its files are in the folder already."""
+        """Return a job that reads from and writes to the store in any process."""
         return job
 
     def name(self, path: Path) -> Path | str:
-        """Return the path."""
+        """Return the name of a file in the store."""
         return path
 
 
 @dataclass(frozen=True)
-class UrlStore:
+class UrlStore(Store):
     """A URL, with a folder of fetched files."""
 
     url: str
-    folder: Path
 
     @cached_property
     def _opened(self) -> tuple[Any, str]:
@@ -235,19 +201,19 @@ def store_at(place: Place) -> Iterator[Store]:
                 path = os.path.join(parent, name)
                 if os.path.islink(path):
                     check_within(folder, os.path.relpath(path, folder))
-        yield FolderStore(folder)
+        yield Store(folder)
         return
     url = os.fspath(place)
     file_system(url, "out")
     with tempfile.TemporaryDirectory(prefix="ramsis-") as temporary:
-        yield UrlStore(url, Path(temporary))
+        yield UrlStore(Path(temporary), url)
 
 
 @cache
 def _of_this_process(url: str) -> UrlStore:
     """Return the store with a folder that is removed with this process."""
     _FOLDERS.append(tempfile.TemporaryDirectory(prefix="ramsis-"))
-    return UrlStore(url, Path(_FOLDERS[-1].name))
+    return UrlStore(Path(_FOLDERS[-1].name), url)
 
 
 _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
