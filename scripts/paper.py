@@ -24,7 +24,7 @@ from evaluation.savings import gains as accuracy_gains
 from evaluation.savings import savings, setting, summary
 from evaluation.specs import CENTRAL, POLICIES, WORKER, label
 from evaluation.tables import text
-from study import ROOT, markdown, parser_of, write_part
+from study import ROOT, markdown, parser_of, records, write_part
 
 from ramsis.files import write_atomic
 
@@ -151,7 +151,7 @@ def render_savings(rows: pd.DataFrame) -> str:
     ):
         fair = rows[(rows["run"] == f"fig5-{task}") & (rows["violation_rate"] <= OVERLOAD)]
         saved = {(row["scheduler"], row["baseline"]): row for row in summary(
-            savings(_records(fair.assign(trace=task)), [DEFAULT]), "saved")
+            savings(records(fair.assign(trace=task)), [DEFAULT]), "saved")
             if row["slo_ms"] is None}
         lines += [[title, label(baseline), figure, *(
             f"{100.0 * row['average']:.2f} ({100.0 * row['largest']:.2f})"
@@ -231,7 +231,7 @@ def render_shipped(policies: str, _: pd.DataFrame) -> str:
     """
     heads, columns = [""], []
     for profile in SHIPPED:
-        trace, constant = (_records(_figure(profile, name)) for name in ("headline", "fig6"))
+        trace, constant = (records(_figure(profile, name)) for name in ("headline", "fig6"))
         slo_ms = min(row["slo_ms"] for row in trace) if policies == CENTRAL else None
         for baseline in ("jellyfish-plus", "model-switching"):
             heads.append(f"`{profile}`, {label(baseline)}" if len(heads) % 2 else label(baseline))
@@ -245,12 +245,6 @@ def render_shipped(policies: str, _: pd.DataFrame) -> str:
 def _figure(profile: str, figure: str) -> pd.DataFrame:
     """Read the kept rows of a figure of a shipped profile."""
     return pd.read_csv(PAGE.parent / "evaluation" / f"{profile}-{figure}.csv")
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return rows, with None for what they lack."""
-    return [{str(name): value for name, value in row.items()}
-            for row in table.astype(object).where(table.notna(), None).to_dict("records")]
 
 
 def _gain(rows: list[dict[str, Any]], policies: str, baseline: str, slo_ms: float | None,
@@ -328,7 +322,7 @@ def _differences(profile: str) -> dict[tuple[str, str], pd.Series[float]]:
 def render_overload(_: pd.DataFrame) -> str:
     """Traces that pass the capacity, by both rules for late requests at price 1."""
     traces: dict[str, dict[str, str]] = {}
-    for row in _records(pd.read_csv(ROWS.with_name("image-cpu-overload.csv"))):
+    for row in records(pd.read_csv(ROWS.with_name("image-cpu-overload.csv"))):
         if not RULES.get(row["scheduler"], "").endswith("price 0") and (
                 row["scheduler"] != "greedy:late=serve"):
             trace = f"{row['trace']} × {row['trace_scale']:g}"

@@ -62,6 +62,12 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def records(table: pd.DataFrame) -> list[Row]:
+    """Return the rows of a table, with None for what they lack."""
+    return [{str(name): value for name, value in row.items()}
+            for row in table.astype(object).where(table.notna(), None).to_dict("records")]
+
+
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Write rows to a CSV file, each as soon as it is made; return them as they are read again."""
     made: list[Mapping[str, Any]] = []

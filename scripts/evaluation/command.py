@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import os
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -20,7 +18,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import pandas as pd  # noqa: E402 - the threads are set first
-from study import parser_of  # noqa: E402
+from study import parser_of, records  # noqa: E402
 
 from evaluation.case import TRACE, Case  # noqa: E402
 from ramsis.errors import RamsisError  # noqa: E402
@@ -33,7 +31,6 @@ DEFAULT_PROFILES = "digits-cpu"
 _DRAWN = ("model_set", "workers", "slo_ms", "service", "cv", "load_qps", "trace", "trace_scale",
           "scheduler", "monitor", "monitor_ms", "told", "effective_accuracy", "violation_rate",
           "upper_bound", "effective_accuracy_half_width", "expected_effective_accuracy")
-_WORDS = {"": None, "True": True, "False": False}
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -49,20 +46,21 @@ def parser(description: str) -> argparse.ArgumentParser:
                       help="processes to compute in (default: 1)")
     made.add_argument("--slo-ms", metavar="A,B,C", type=_numbers, default=(),
                       help="SLOs in the place of those by the rule")
-    made.add_argument("--loads", metavar="QPS", type=_loads, default=(),
+    made.add_argument("--loads", metavar="QPS", type=_checked(_loads), default=(),
                       help="constant loads for 60 workers in the place of those by the rule: "
                       "400:4000:400")
     made.add_argument("--trace", metavar="FILE|NAME", default=TRACE,
                       help="rate trace: a file of rates, or a shipped one (default: %(default)s)")
     made.add_argument("--trace-scale", type=float, metavar="X",
                       help="factor on the trace's loads in the place of that by the rule")
-    made.add_argument("--workers", metavar="A,B|FROM:TO:STEP", type=_workers, default=(),
+    made.add_argument("--workers", metavar="A,B|FROM:TO:STEP", type=_checked(_workers), default=(),
                       help="numbers of workers in the place of those by the rule; constant loads "
                       "are as many for each worker as with 60")
-    made.add_argument("--schedulers", nargs="+", metavar="NAME", type=_scheduler, default=(),
+    made.add_argument("--schedulers", nargs="+", metavar="NAME", type=_checked(_scheduler),
+                      default=(),
                       help="what is compared, as `ramsis simulate --scheduler` names it: "
                       "round-robin:paper jellyfish-plus:headroom=1.05")
-    made.add_argument("--grid", metavar="A,B,C", type=_grids, default=(),
+    made.add_argument("--grid", metavar="A,B,C", type=_checked(_grids), default=(),
                       help="slack grids: those that are compared (Fig. 10, Table 2), elsewhere "
                       "that of per-worker policies: fixed:100, model")
     made.add_argument("--three", metavar="A,B,C", type=_names, default=(),
@@ -113,7 +111,7 @@ def _run_one(name: str, experiment: Experiment, case: Case, given: argparse.Name
     slos_ms = sorted({cell.slo_ms for cell in spec.cells})
     print(f"{name}: {case.label}, SLOs {', '.join(f'{slo_ms:g}' for slo_ms in slos_ms)} ms, "
           f"{sweep.todo} steps to compute", file=sys.stderr)
-    result = sweep.run(given.processes, _Dots(sweep.todo))
+    result = sweep.run(given.processes)
     for failure in result.failures:
         print(f"failed: {failure.cell.scheduler}, {failure.cell.workers} workers, SLO "
               f"{failure.cell.slo_ms:g} ms: {failure.error}", file=sys.stderr)
@@ -135,20 +133,11 @@ def _run_one(name: str, experiment: Experiment, case: Case, given: argparse.Name
 
 def _draw_kept(experiment: Experiment, case: Case, rows: Path) -> None:
     """Draw a page's figure from the rows that are kept beside it."""
-    with rows.open() as stream:
-        cells = [{key: _value(text) for key, text in row.items()}
-                 for row in csv.DictReader(stream)]
+    cells = records(pd.read_csv(rows))
     with TemporaryDirectory() as folder:
         figure = Path(folder) / "figure.png"
         experiment.draw(cells, figure, case)
         _for_pages(figure, rows.with_suffix(".png"))
-
-
-def _value(text: str) -> str | float | None:
-    """Return the entry of a row that a CSV file holds."""
-    if text in _WORDS or not re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", text):
-        return _WORDS.get(text, text)
-    return int(text) if text.isdigit() else float(text)
 
 
 def _for_pages(figure: Path, target: Path) -> None:
@@ -167,19 +156,6 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return pd.DataFrame(rows, dtype=object).to_csv(index=False)
 
 
-class _Dots:
-    """A count of the steps on stderr, on a terminal only."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
-
-    def __call__(self) -> None:
-        self.done += 1
-        if sys.stderr.isatty():
-            end = "\n" if self.done == self.total else ""
-            print(f"\r{self.done}/{self.total}", end=end, file=sys.stderr, flush=True)
-
-
 def _numbers(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.split(","))
 
@@ -188,12 +164,25 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
+def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a parser of an option whose refusals are lines of argparse."""
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except RamsisError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return parsed
+
+
+def _loads(text: str) -> tuple[float, ...]:
+    from ramsis.arrivals.loads import parse_loads
+
+    return parse_loads(text)
+
+
 def _workers(text: str) -> tuple[int, ...]:
     """Whole numbers >= 1."""
-    try:
-        numbers = _loads(text)
-    except RamsisError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    numbers = _loads(text)
     if any(number != int(number) for number in numbers):
         raise argparse.ArgumentTypeError(f"not numbers of workers: got {text!r}; allowed: whole "
                                          "numbers >= 1, as 20,60,100 or 20:100:10")
@@ -204,10 +193,7 @@ def _scheduler(text: str) -> str:
     """A scheduler, as it was written."""
     from ramsis.synthesis.schedulers import fleet_scheduler
 
-    try:
-        fleet_scheduler(text)
-    except RamsisError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    fleet_scheduler(text)
     return text
 
 
@@ -215,16 +201,7 @@ def _grids(text: str) -> tuple[str, ...]:
     """Slack grids, as they were written."""
     from ramsis.worker.problem.queue import parse_grid
 
-    parts = tuple(text.split(","))
-    try:
-        for grid in parts:
-            parse_grid(grid)
-    except RamsisError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return parts
-
-
-def _loads(text: str) -> tuple[float, ...]:
-    from ramsis.arrivals.loads import parse_loads
-
-    return parse_loads(text)
+    grids = _names(text)
+    for grid in grids:
+        parse_grid(grid)
+    return grids
