@@ -99,12 +99,6 @@ def test_a_worker_type_of_twice_the_speed_takes_half_the_time():
         WorkerType("c", tiny_profile(), 1, speed=0.0)
 
 
-def test_a_cluster_counts_its_workers_and_knows_its_longest_slo():
-    cluster = Cluster((WorkerType("a", tiny_profile(), 10), WorkerType("b", tiny_profile(), 2)),
-                      CLASSES)
-    assert (cluster.workers, cluster.slo_ms) == (12, 100.0)
-
-
 @pytest.mark.parametrize(("types", "classes", "words"), [
     ([], CLASSES, "different names"),
     ([("a", 1), ("a", 2)], CLASSES, "different names"),

@@ -12,13 +12,6 @@ from tests.central.samples import drawn_profile
 from tests.synthesis.samples import tiny_profile
 
 
-def test_a_statistic_is_one_quantile():
-    times = ServiceTimes.of(tiny_profile(), "p95", 8)
-    assert times.quantiles_ms.shape == (3, 8, 1)
-    assert times.mean_ms == pytest.approx(times.quantiles_ms[:, :, 0])
-    assert (times.cdf(20.0) == (times.mean_ms <= 20.0)).all()
-
-
 def test_probabilities_and_means_are_those_of_draws_by_inversion():
     times = ServiceTimes.of(drawn_profile(), "distribution", 4)
     rng = np.random.default_rng(0)
@@ -66,18 +59,6 @@ def test_quantile_and_cdf_are_inverse_and_equal_when_compiled(values, level):
             assert back == pytest.approx(level, abs=1e-6)
         else:
             assert values[0] <= time_ms <= values[-1] * (1 + 1e-12)
-
-
-def test_draws_have_the_mean_and_the_distribution():
-    times = ServiceTimes.of(drawn_profile(), "distribution", 4)
-    uniform = np.random.default_rng(1).random(40_000)
-    drawn = np.array([quantile(times.quantiles_ms[2, 1], times.levels, u)
-                      for u in uniform.tolist()])
-    assert drawn.mean() == pytest.approx(times.mean_ms[2, 1], rel=2e-3)
-    for level in (0.1, 0.5, 0.9):
-        limit = times.quantile(level)[2, 1]
-        assert times.cdf(limit)[2, 1] == pytest.approx(level)
-        assert (drawn <= limit).mean() == pytest.approx(level, abs=0.01)
 
 
 def test_batches_that_a_model_lacks_are_not_run():

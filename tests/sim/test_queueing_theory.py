@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,9 @@ from ramsis.sim import (
     Fixed,
     Fleet,
     Plan,
-    Policies,
-    Run,
 )
-from ramsis.sim.metrics import measure
 from tests.runs import run_plan
-from tests.sim.samples import fleet, tiny, tiny_policy
+from tests.sim.samples import fleet
 
 SERVICE_MS = 10.0
 SEEDS = range(12)
@@ -96,56 +92,9 @@ def test_the_wait_with_drawn_service_times_is_that_of_m_g_1():
     assert abs(found.mean - theory) <= found.half_width
 
 
-def test_round_robin_leaves_each_worker_a_queue_with_erlang_arrivals():
-    """Gaps at a worker are sums of K exponential ones: their squared variation is 1/K."""
-    policy = tiny_policy(400.0)
-    own = Fleet.of(tiny(), workers=4, slo_ms=100.0)
-    plan = Policies((policy,)).prepare(own)
-    gaps = []
-    for seed in SEEDS:
-        done = run_plan(own, plan, ConstantLoad(400.0, 20_000.0), seed=seed)
-        for worker in range(4):
-            mine = done.arrival_ms[done.worker[done.batch_of] == worker]
-            gaps.append(float(np.var(np.diff(mine)) / np.mean(np.diff(mine)) ** 2))
-    found = Estimate.of(gaps, CONFIDENCE)
-    assert found.half_width is not None
-    assert abs(found.mean - 0.25) <= found.half_width + 0.002
-
-
-def test_deterministic_arrivals_below_capacity_never_wait():
-    own, plan = one_at_a_time(3)
-    found = measure(run_plan(own, plan, ConstantLoad(299.0, 10_000.0, "fixed-rate")))
-    assert found.queries == 2990
-    assert found.response_p99_ms == pytest.approx(SERVICE_MS)
-    assert found.utilisation == pytest.approx(2990 * SERVICE_MS / 30_000.0, abs=1e-3)
-    assert found.queue_max == 0
-
-
 def test_deterministic_arrivals_above_capacity_wait_as_the_backlog_grows():
     own, plan = one_at_a_time(1)
     done = run_plan(own, plan, ConstantLoad(125.0, 1000.0, "fixed-rate"))
     query = np.arange(125)
     assert (done.answered_ms - done.arrival_ms) == pytest.approx(SERVICE_MS + 2.0 * query)
     assert done.in_time.sum() == 46  # 10 + 2·45 = 100 ms
-
-
-def test_littles_law_ties_the_mean_queue_to_the_waits():
-    own, plan = one_at_a_time(2)
-    done: Run = run_plan(own, plan, ConstantLoad(170.0, 100_000.0))
-    found = measure(done)
-    waited = (np.minimum(done.served_ms, 1e5) - done.arrival_ms).sum()
-    assert found.queue_mean == pytest.approx(waited / 1e5)
-    by_events = _queue_area(done) / 1e5
-    assert found.queue_mean == pytest.approx(by_events)
-    assert math.isfinite(found.queue_p99)
-
-
-def _queue_area(done: Run) -> float:
-    """Area under the number that wait up to the duration, event by event."""
-    events = sorted([(t, 1) for t in done.arrival_ms] + [(t, -1) for t in done.served_ms])
-    area, now, waiting = 0.0, 0.0, 0
-    for when, change in events:
-        upto = min(when, done.duration_ms)
-        area, now = area + waiting * (upto - now), upto
-        waiting += change
-    return area

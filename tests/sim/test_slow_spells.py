@@ -58,11 +58,6 @@ def test_compiled_loops_know_no_spells():
         _run("round-robin", SPELLS, engine="compiled")
 
 
-@pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue", "central-queue"])
-def test_fewer_requests_are_in_time(dispatch):
-    assert _run(dispatch, SPELLS).in_time.mean() < _run(dispatch, None).in_time.mean()
-
-
 def test_a_batch_takes_longer_where_it_starts_in_a_spell():
     without, run = _run("round-robin", None), _run("round-robin", SPELLS)
     rng = np.random.default_rng(np.random.SeedSequence(0).spawn(5)[4])

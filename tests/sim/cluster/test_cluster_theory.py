@@ -70,12 +70,6 @@ def exponential(mean_ms: float, parts: int = 2000) -> list[float]:
     return (mean_ms * values / values.mean()).tolist()
 
 
-def test_md1_waits_as_pollaczek_and_khinchine_say():
-    made = scenario(duration_s=200, streams=[stream(workload={"load_qps": 70})])
-    rho = 0.7
-    assert holds(estimate(made, FirstCome, wait_ms), 10.0 * rho / (2 * (1 - rho)))
-
-
 def test_mg1_with_drawn_times():
     quantiles = exponential(10.0)
     second = float(np.mean(np.square(quantiles)))
