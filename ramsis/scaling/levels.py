@@ -204,7 +204,6 @@ def _trends_of(x: FloatArray, smoothing: float) -> FloatArray:
     return trends
 
 
-
 def _between(places: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the grid place below each value and the fraction of the way to the next."""
     if len(places) == 1:

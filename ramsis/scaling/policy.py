@@ -443,14 +443,12 @@ class _Fitted:
 
     def caution(self, table: ScalingTable) -> float:
         """Return the cost factor of a table by how well it adapts, see _CAUTION and _DRIFT."""
-        steers = table.steering is not None or self.base is not None
-        return self._followed(table) * (1.0 if steers else 1.0 + _DRIFT)
-
-    def _followed(self, table: ScalingTable) -> float:
         usual, more = (table.wanted(factor * float(self.loads.mean()), 0, 0)
                        for factor in (1.0, _RISE))
         followed = math.log(more / usual) / math.log(_RISE)
-        return 1.0 + _CAUTION * (1.0 - min(max(followed, 0.0), 1.0))
+        surcharge = 1.0 + _CAUTION * (1.0 - min(max(followed, 0.0), 1.0))
+        steers = table.steering is not None or self.base is not None
+        return surcharge * (1.0 if steers else 1.0 + _DRIFT)
 
     def whole(self, table: ScalingTable) -> ScalingTable:
         """Return the table to simulate: itself, or as forecast thresholds on top of ``base``."""

@@ -19,12 +19,7 @@ May import: arrivals, runtime.
 from __future__ import annotations
 
 from ramsis.lazy_names import names_from
-from ramsis.scenario.reading import (
-    read_scenario,
-    scenario_from_document,
-    schema,
-    write_scenario,
-)
+from ramsis.scenario.reading import read_scenario, scenario_from_document, schema, write_scenario
 from ramsis.scenario.records import (
     BatchTime,
     Inference,
@@ -52,31 +47,10 @@ from ramsis.scenario.workloads import (
     WorkloadOf,
 )
 
-__all__ = [
-    "SCENARIO_FORMAT",
-    "BatchTime",
-    "ClosedLoopOf",
-    "Drawn",
-    "FunctionTrace",
-    "Inference",
-    "LoadOf",
-    "LoadTime",
-    "MinuteBins",
-    "RecordedFile",
-    "Requests",
-    "Scenario",
-    "ScenarioArrays",
-    "ScenarioModel",
-    "ScenarioWorkerType",
-    "StartState",
-    "Stream",
-    "TimesOf",
-    "WorkloadOf",
-    "draw_requests",
-    "read_scenario",
-    "scenario_from_document",
-    "schema",
-    "write_scenario",
-]
+__all__ = ["SCENARIO_FORMAT", "BatchTime", "ClosedLoopOf", "Drawn", "FunctionTrace", "Inference",
+           "LoadOf", "LoadTime", "MinuteBins", "RecordedFile", "Requests", "Scenario",
+           "ScenarioArrays", "ScenarioModel", "ScenarioWorkerType", "StartState", "Stream",
+           "TimesOf", "WorkloadOf", "draw_requests", "read_scenario", "scenario_from_document",
+           "schema", "write_scenario"]
 
 __getattr__, __dir__ = names_from(globals())

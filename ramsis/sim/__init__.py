@@ -19,12 +19,7 @@ from ramsis.checks import check_arguments
 from ramsis.lazy_names import names_from
 from ramsis.scenario import Requests
 from ramsis.sim.engine import Engine, Running, Scheduler, SchedulerError, Slowdown, World
-from ramsis.sim.experiment import (
-    SimulationSettings,
-    check_load,
-    run_cluster,
-    simulate,
-)
+from ramsis.sim.experiment import SimulationSettings, check_load, run_cluster, simulate
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import ClusterPlan, FleetScheduler, PerType, Plan
@@ -48,52 +43,13 @@ from ramsis.sim.slow_spells import SlowSpells
 from ramsis.sim.time_series import TimeSeries, over_time
 from ramsis.sim.workload import ClosedLoop, ConstantLoad, Workload
 
-__all__ = [
-    "FLEET_SCHEDULERS",
-    "SCHEDULERS",
-    "BentoML",
-    "Clipper",
-    "ClosedLoop",
-    "ClusterPlan",
-    "ConstantLoad",
-    "Delay",
-    "Engine",
-    "Estimate",
-    "Fixed",
-    "Fleet",
-    "FleetScheduler",
-    "Fleets",
-    "Greedy",
-    "Infaas",
-    "JellyfishPlus",
-    "Metrics",
-    "ModelSwitching",
-    "PerType",
-    "Plan",
-    "Policies",
-    "RateTrace",
-    "Recorded",
-    "Requests",
-    "Run",
-    "Running",
-    "Scheduler",
-    "SchedulerError",
-    "SchedulerSpec",
-    "SimulationResult",
-    "SimulationSettings",
-    "SlowSpells",
-    "Slowdown",
-    "Symphony",
-    "TimeSeries",
-    "Workload",
-    "World",
-    "check_load",
-    "measure",
-    "over_time",
-    "run_cluster",
-    "scheduler",
-    "simulate",
-]
+__all__ = ["FLEET_SCHEDULERS", "SCHEDULERS", "BentoML", "Clipper", "ClosedLoop", "ClusterPlan",
+           "ConstantLoad", "Delay", "Engine", "Estimate", "Fixed", "Fleet", "FleetScheduler",
+           "Fleets", "Greedy", "Infaas", "JellyfishPlus", "Metrics", "ModelSwitching", "PerType",
+           "Plan", "Policies", "RateTrace", "Recorded", "Requests", "Run", "Running", "Scheduler",
+           "SchedulerError", "SchedulerSpec", "SimulationResult", "SimulationSettings",
+           "SlowSpells", "Slowdown", "Symphony", "TimeSeries", "Workload", "World", "check_load",
+           "measure", "over_time", "run_cluster", "scheduler", "simulate"]
 
 __getattr__, __dir__ = names_from(globals())
 

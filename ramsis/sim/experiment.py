@@ -29,12 +29,7 @@ from ramsis.settings import Checked, documented, setting
 from ramsis.sim.engine import Engine
 from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
-from ramsis.sim.plan import (
-    ClusterPlan,
-    ClusterScheduler,
-    StationPlan,
-    have_kernels,
-)
+from ramsis.sim.plan import ClusterPlan, ClusterScheduler, StationPlan, have_kernels
 from ramsis.sim.result import SimulationResult
 from ramsis.sim.routed import RoutedByLevel
 from ramsis.sim.run import Run

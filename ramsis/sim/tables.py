@@ -180,7 +180,9 @@ def stack(levels: Iterable[Level]) -> Tables:
     first_bin = np.zeros((count, _BUCKETS_PER_BIN * shape[2] + 2), dtype=np.int64)
     model, batch = np.zeros((2, count, actions), dtype=np.int16)
     for i, level in enumerate(ordered):
-        codes, edges = level.codes, _reached_from(level.slack_ms)
+        codes, edges = level.codes, np.asarray(level.slack_ms, dtype=float)
+        # The least slack of each bin has the tolerance of lookups at run time.
+        edges = np.where(edges > 0.0, edges - SLACK_TOLERANCE_MS, edges)
         slack[i, : len(edges)] = edges
         if len(edges) > 1:
             per_ms[i] = (first_bin.shape[1] - 2) / edges[-1]
@@ -197,9 +199,3 @@ def stack(levels: Iterable[Level]) -> Tables:
         longest=np.where(longer == AS_LAST_CODE, _ANY_LENGTH, last[:, 1]),
         idle_row=idle_row, queue_row=queue_row, slack_ms=slack, per_ms=per_ms,
         first_bin=first_bin, answer=answer, model=model, batch=batch, longer=longer)
-
-
-def _reached_from(slack_ms: ArrayLike) -> NDArray[np.float64]:
-    """Return the least slack of each bin, with the tolerance of lookups at run time."""
-    edges = np.asarray(slack_ms, dtype=float)
-    return np.where(edges > 0.0, edges - SLACK_TOLERANCE_MS, edges)

@@ -7,13 +7,5 @@ from ramsis.sim.engine.progress import Running, Slowdown
 from ramsis.sim.engine.scheduler import Scheduler, SchedulerError, WorkerGroup, check_at_least
 from ramsis.sim.engine.world import World
 
-__all__ = [
-    "Engine",
-    "Running",
-    "Scheduler",
-    "SchedulerError",
-    "Slowdown",
-    "WorkerGroup",
-    "World",
-    "check_at_least",
-]
+__all__ = ["Engine", "Running", "Scheduler", "SchedulerError", "Slowdown", "WorkerGroup", "World",
+           "check_at_least"]

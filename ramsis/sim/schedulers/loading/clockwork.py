@@ -107,14 +107,9 @@ class Clockwork(Scheduler[Engine]):
                     self.cold[model] = None
                     self.load_cold()
                 return
-        if self.alike and len(holders) == len(self.free_ms):
-            if size in self.sizes[0][model]:
-                latest_ms = (self.deadline_ms[queue[0]] - self.margin_ms
-                             - self.rows[0][model][size - 1])
-                heappush(self.common, (latest_ms, model, size, queue[0]))
         # Workers of several types may differ in the sizes that they run.
-        elif size in self.sizes[holders[0]][model] or not self.alike:
-            self.note(model, holders)
+        if size in self.sizes[holders[0]][model] or not self.alike:
+            self.renew(model)
         free_ms = self.free_ms
         if self.settled:
             worker = free_ms.index(min(free_ms))
@@ -257,7 +252,7 @@ class Clockwork(Scheduler[Engine]):
         return self.deadline_ms[request] < self.engine.now_ms + fastest_ms
 
     def renew(self, model: int) -> None:
-        """Enter the strategies of a model whose oldest request has changed."""
+        """Enter the strategies of a model whose queue has changed."""
         holders = self.holders[model]
         self.note(model, () if self.alike and len(holders) == len(self.free_ms) else holders)
 
