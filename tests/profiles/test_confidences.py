@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ramsis.errors import InvalidValueError
-from ramsis.profiles import Confidences, ProfileError, ProfileSet, check_profile, interpolate_front
+from ramsis.profiles import (
+    Confidences,
+    ProfileError,
+    ProfileSet,
+    check_profile,
+    interpolate_front,
+    load,
+)
 from ramsis.profiles.confidences import choosing_part
 from tests.profiles.samples import drawn_samples, model
 
 SAMPLES = drawn_samples()
+ANSWERS = Path(__file__).resolve().parents[2] / "docs" / "results" / "digits-answers.npz"
+
+
+def accuracies(profile: ProfileSet) -> dict[str, float]:
+    return {model.name: model.accuracy for model in profile.models}
 
 
 def two_models(confidences: Confidences | None = None) -> ProfileSet:
@@ -159,7 +173,7 @@ def test_gain_and_accuracy_are_sums_over_bins():
 def test_a_set_takes_the_confidences_of_samples_that_fit_it():
     profile = two_models().with_confidences(SAMPLES, source="drawn")
     assert profile.confidences == Confidences.of(SAMPLES, source="drawn").calibrated(
-        {model.name: model.accuracy for model in two_models().models})
+        accuracies(two_models()))
     assert [item for item in check_profile(profile) if item.kind == "contradiction"] == []
     with pytest.raises(ProfileError, match=r"^model: no such model in profile set 'two': got "):
         two_models().with_confidences({"smal": SAMPLES["small"]})
@@ -181,9 +195,7 @@ def sample(name: str, part: int, at: int, value: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("samples", "message"), [
     (sample("large", 0, 7, 0.5), "model large, sample 7, correct: neither right nor wrong: got 0"),
-    (sample("large", 0, 7, np.nan), "model large, sample 7, correct: neither right nor wrong"),
     (sample("small", 1, 3, np.nan), "model small, sample 3, confidence: not finite: got nan"),
-    (sample("small", 1, 3, np.inf), "model small, sample 3, confidence: not finite: got inf"),
     ({**SAMPLES, "large": tuple(item[:9] for item in SAMPLES["large"])},
      "model large, correct: not the same samples as of the other models: got 9; allowed: 4000 "),
     ({**SAMPLES, "large": (SAMPLES["large"][0], np.full(4000, 0.5))},
@@ -230,3 +242,55 @@ def test_confidences_do_not_change_the_fingerprint_of_a_set():
     confidences = Confidences.of(SAMPLES)
     assert two_models(confidences).fingerprint == two_models().fingerprint
     assert confidences.fingerprint != replace(confidences, pairs=()).fingerprint
+
+
+def of_answers(names: Iterable[str], seed: int = 0) -> Confidences:
+    """Confidences by the answers that are kept for the shipped set ``digits-cpu``."""
+    with np.load(ANSWERS) as answers:
+        return Confidences.of({
+            name: (answers[f"{name}/correct"], answers[f"{name}/margin"] / 1000)
+            for name in names}, groups=answers["digit"], seed=seed)
+
+
+def test_the_shipped_confidences_are_those_of_the_kept_answers():
+    shipped = load("digits-cpu").confidences
+    accuracy = accuracies(load("digits-cpu"))
+    derived = of_answers(accuracy).calibrated(accuracy)
+    assert (derived.chosen_samples, derived.stated_samples, derived.items) == (
+        shipped.chosen_samples, shipped.stated_samples, shipped.items) == (5400, 5400, 540)
+    assert derived.models == shipped.models
+    for pair, kept in zip(derived.pairs, shipped.pairs, strict=True):
+        assert (pair.first, pair.second, pair.accuracy) == (kept.first, kept.second, kept.accuracy)
+        np.testing.assert_allclose(pair.expected_increment, kept.expected_increment, atol=2e-6)
+        np.testing.assert_allclose(pair.gain_error, kept.gain_error, atol=2e-6)
+
+
+def test_every_more_accurate_model_corrects_every_less_accurate_one():
+    digits = load("digits-cpu")
+    accuracy = accuracies(digits)
+    assert {(pair.first, pair.second) for pair in digits.confidences.pairs} == {
+        (first, second) for first in accuracy for second in accuracy
+        if accuracy[first] < accuracy[second]}
+    for pair in digits.confidences.pairs:
+        increment = digits.confidences.increment(pair.first, pair.second)
+        error = np.abs(increment - pair.expected_increment)
+        assert error.mean() < 0.04  # 270 samples or so in each bin, copies of each other
+    assert not [finding for finding in check_profile(digits) if finding.kind == "contradiction"]
+
+
+def test_calibrated_confidences_add_up_to_the_accuracies_of_the_profile():
+    """A cheap model lacks as much as it can gain, whatever it does on the samples."""
+    accuracy = accuracies(load("digits-cpu"))
+    raw = of_answers(accuracy, seed=7)
+    once = raw.calibrated(accuracy)
+    for name, stated in accuracy.items():
+        assert abs(once.accuracy(name) - stated) < 1e-5
+        assert abs(raw.accuracy(name) - stated) < 0.05
+    for pair in once.pairs:
+        share = once.model(pair.first).share
+        total = accuracy[pair.second] - accuracy[pair.first]
+        assert abs(np.dot(share, once.increment(pair.first, pair.second)) - total) < 2e-3
+    twice = once.calibrated(accuracy)
+    for pair, again in zip(once.pairs, twice.pairs, strict=True):
+        np.testing.assert_allclose(again.accuracy, pair.accuracy, atol=1e-4)
+        np.testing.assert_allclose(again.expected_increment, pair.expected_increment, atol=1e-4)

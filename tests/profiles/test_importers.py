@@ -10,7 +10,7 @@ import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ModelProfile, ProfileSet
-from ramsis.profiles.importers import FORMATS, detect, import_profile
+from ramsis.profiles.importers import import_profile
 from ramsis.profiles.importers.accuracy import read_accuracy
 from ramsis.profiles.sketch import hat_weights
 from tests.profiles.samples import (
@@ -30,12 +30,6 @@ def sources(tmp_path):
 
 def named(found: ProfileSet) -> dict[str, ModelProfile]:
     return {model.name: model for model in found.models}
-
-
-def test_formats_are_told_apart(sources):
-    assert detect(sources / "statistics.csv") == "stats-csv"
-    assert detect(sources / "quantiles.csv") == "quantiles-csv"
-    assert detect(sources / "samples") == "ramsis-artifact"
 
 
 def test_statistics_become_ms_and_fractions_without_rounding_noise(sources):
@@ -60,22 +54,20 @@ def test_quantiles_give_the_statistics(sources):
 
 def test_samples_give_statistics_and_a_sketch(sources):
     found = import_profile(sources / "samples", accuracy={"small": 0.7, "large": 0.8})
-    assert found.name == "samples"
+    assert (found.name, found.measurement["format"]) == ("samples", "ramsis-artifact")
     first = named(found)["small"].batches[0]
     assert (first.n, first.mean_ms, first.min_ms, first.max_ms) == (3, 11.0, 10.0, 12.0)
     assert hat_weights(first.levels) @ np.array(first.quantiles_ms) == pytest.approx(11.0)
     assert (first.quantiles_ms or ())[-1] == 12.0
 
 
-def test_models_are_picked_in_the_order_given(sources):
+def test_models_are_picked_in_the_order_given_and_need_an_accuracy(sources):
     found = import_profile(sources / "statistics.csv", models=["large", "small"], name="two")
-    assert found.name == "two"
-    assert [model.name for model in found.models] == ["large", "small"]
-
-
-def test_only_the_models_picked_need_an_accuracy(sources):
+    assert (found.name, list(named(found))) == ("two", ["large", "small"])
     found = import_profile(sources / "quantiles.csv", models=["large"], accuracy={"large": 0.8})
     assert list(named(found)) == ["large"]
+    with pytest.raises(InvalidValueError, match="'smal'; allowed: small"):
+        import_profile(sources / "statistics.csv", models=["smal"])
 
 
 def test_an_accuracy_file_goes_before_the_source(sources):
@@ -84,25 +76,13 @@ def test_an_accuracy_file_goes_before_the_source(sources):
         "small": 0.5, "large": 0.815}
 
 
-def test_a_missing_accuracy_names_the_model(sources):
-    with pytest.raises(InputFileError, match="model small: no accuracy"):
-        import_profile(sources / "quantiles.csv", accuracy={"large": 0.8})
-
-
-def test_an_unknown_model_lists_the_near_ones(sources):
-    with pytest.raises(InvalidValueError, match="'smal'; allowed: small"):
-        import_profile(sources / "statistics.csv", models=["smal"])
-
-
-def test_an_unknown_format_is_refused(sources):
+def test_unknown_formats_and_missing_sources_are_refused(sources):
     with pytest.raises(InvalidValueError, match=r"format: unknown format.*stats-csv"):
         import_profile(sources / "statistics.csv", "excel")
-
-
-@pytest.mark.parametrize("format", ["auto", *FORMATS])
-def test_a_missing_source_is_refused(tmp_path, format):
     with pytest.raises(InputFileError, match="no such file or folder"):
-        import_profile(tmp_path / "nothing", format)
+        import_profile(sources / "nothing")
+    with pytest.raises(InvalidValueError, match="source: no files"):
+        import_profile([])
 
 
 HEADER = "model,accuracy,batch,p95_s"
@@ -111,19 +91,13 @@ HEADER = "model,accuracy,batch,p95_s"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "file is empty"),
         (HEADER, "no rows below the header"),
-        ("model,batch,p95_ms\na,1,2\nb,1,3", "no accuracy for this model.*--accuracy FILE"),
-        (f"{HEADER},p95_ms\na,70,1,2,3", "header: two columns for the p95.*--column p95=NAME"),
-        (f"{HEADER},model\na,70,1,2,a", "header: column appears twice: got 'model'"),
         (f"{HEADER}\na,70,1", "line 2: wrong number of cells: got 3; allowed: 4"),
         (f"{HEADER}\na,70,1,0.01\na,71,2,0.02", "line 3, accuracy: differs"),
         (f"{HEADER}\na,70,1,", "line 2, p95_s: cell is empty"),
-        (f"{HEADER}\n,70,1,2", "line 2, model: cell is empty"),
         (f"{HEADER}\na,70,1,fast", "line 2, p95_s: not a number: got 'fast'"),
         (f"{HEADER}\na,70,1,9e999999", "line 2, p95_s: not a number"),
         (f"{HEADER}\na,70,1,nan", "line 2, p95_s: not finite"),
-        (f"{HEADER}\na,70,1,-1", "line 2, p95_s: latency is not positive"),
         (f"{HEADER}\na,70,1.5,1", "line 2, batch: not a whole number: got '1.5'"),
         (f"{HEADER}\na,70,0,1", "line 2, batch: not a positive whole number"),
         (f"{HEADER}\na,70,1,1\na,70,1,1", "line 3, batch: .* 1 of a appears twice.*line 2"),
@@ -147,8 +121,6 @@ def test_a_bad_statistics_file_is_refused_with_its_line(tmp_path, text, message)
         (QUANTILES_CSV.replace("q1_ms", "q1_s"), "unknown column or unit: got 'q1_s'"),
         (QUANTILES_CSV.replace("q3_ms", "q4_ms"), "unknown column or unit: got 'q4_ms'"),
         (QUANTILES_CSV.replace("10.5", "9"), r"line 2, quantiles_ms\[1\]: quantiles fall"),
-        (QUANTILES_CSV.replace("small,2", "small,1"), "line 3, batch: .* 1 of small .*twice"),
-        (QUANTILES_CSV.replace("12.5", "inf"), r"line 2, quantiles_ms\[3\]: not finite"),
         ("model,batch,q0_ms\na,1,3", "missing column: got 'q1_ms'"),
     ],
 )
@@ -162,7 +134,6 @@ def test_a_bad_quantile_file_is_refused(tmp_path, text, message):
     [
         ("m_bsize-2_profile.json", "[0.1]", "no batch-1 profile"),
         ("m_bsize-1_profile.json", "[0.1, ", "cut off or damaged"),
-        ("m_bsize-1_profile.json", "", "file is empty"),
         ("m_bsize-1_profile.json", "[]", "not a list of samples"),
         ("m_bsize-1_profile.json", '{"a": 1}', "not a list of samples"),
         ("m_bsize-1_profile.json", '[0.1, "x"]', r"\[1\]: not a number: got 'x'"),
@@ -184,19 +155,18 @@ def test_a_folder_without_profiles_is_refused(tmp_path):
         import_profile(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        json.dumps(ACCURACY),
-        json.dumps({"unit": "fraction", "accuracy": {"small": 0.7025, "large": 0.815}}),
-        json.dumps({"small": 0.7025, "large": 0.815}),
-        "model,accuracy_percent\nsmall,70.25\nlarge,81.5\n",
-        "accuracy_fraction,model\n0.7025,small\n0.815,large\n",
-    ],
-)
-def test_accuracies_are_read_in_every_form(tmp_path, text):
+@pytest.mark.parametrize(("text", "unit"), [
+    (json.dumps(ACCURACY), None),
+    (json.dumps({"unit": "fraction", "accuracy": {"small": 0.7025, "large": 0.815}}), None),
+    (json.dumps({"small": 0.7025, "large": 0.815}), None),
+    (json.dumps({"small": 70.25, "large": 81.5}), "percent"),
+    ("model,accuracy_percent\nsmall,70.25\nlarge,81.5\n", "fraction"),
+    ("accuracy_fraction,model\n0.7025,small\n0.815,large\n", None),
+    ("model,accuracy\nsmall,70.25\nlarge,81.5\n", "percent"),
+])
+def test_accuracies_are_read_in_every_form(tmp_path, text, unit):
     path = written(tmp_path, text, "accuracy")
-    assert read_accuracy(path) == {"small": 0.7025, "large": 0.815}
+    assert read_accuracy(path, unit) == {"small": 0.7025, "large": 0.815}
 
 
 @pytest.mark.parametrize(
@@ -207,15 +177,14 @@ def test_accuracies_are_read_in_every_form(tmp_path, text):
         ('{"a": 70, "b": 0.5}', "unit of the accuracies is not stated: got 70"),
         ('{"a": "0.5"}', r"a: not an accuracy \(fraction\): got '0.5'"),
         ('{"a": true}', "a: not an accuracy"),
+        ('{"unit": "percent", "accuracy": {"a": 0.9}}', "no accuracy above 1 percent"),
+        ("model,accuracy_percent\na,0.9\nb,0.8", "no accuracy above 1 percent; fractions"),
         ('{"unit": "permille", "accuracy": {"a": 1}}', "unknown unit.*permille"),
-        ('{"accuracy": {"a": 1}}', "unknown unit"),
         ('{"unit": {"a": 1}, "accuracy": {"a": 1}}', "unknown unit"),
         ('{"unit": "percent", "accuracy": {"a": 170}}', r"a: not an accuracy \(percent\).*100"),
-        ('{"unit": "percent", "accuracy": {"a": -1}}', r"a: not an accuracy"),
         ("model,accuracy\na,70", "unit of the accuracies is not stated"),
         ("model,accuracy_percent,accuracy_fraction\na,70,0.7", "not stated once"),
         ("model,accuracy_percent\na,70\na,71", "line 3, model: model appears twice"),
-        ("model,accuracy_fraction\na,70", "line 2, accuracy_fraction: not an accuracy"),
         ("model,accuracy_percent,size\na,70,3", "unknown column or unit: got 'size'"),
     ],
 )
@@ -225,14 +194,10 @@ def test_a_bad_accuracy_file_is_refused(tmp_path, text, message):
         read_accuracy(path)
 
 
-def test_a_file_that_starts_with_a_byte_order_mark_is_read(tmp_path):
+def test_a_file_is_utf8_perhaps_with_a_byte_order_mark(tmp_path):
     path = tmp_path / "source.csv"
     path.write_text(STATISTICS_CSV, encoding="utf-8-sig")
     assert len(import_profile(path).models) == 2
-
-
-def test_text_that_is_not_utf8_is_refused(tmp_path):
-    path = tmp_path / "source.csv"
     path.write_bytes(b"model,batch,p95_s\n\xff,1,2")
     with pytest.raises(InputFileError, match=r"not UTF-8.*allowed: .*iconv"):
         import_profile(path)
@@ -266,16 +231,7 @@ def test_the_image_quantiles_agree_with_the_image_statistics(reference_dir):
             assert item.p90_ms == pytest.approx(stated[item.batch].p90_ms, rel=0.02)
 
 
-def test_fractions_under_the_name_of_percent_are_refused(tmp_path):
-    (tmp_path / "a.csv").write_text("model,accuracy_percent\na,0.9\nb,0.8\n")
-    with pytest.raises(InputFileError, match="fractions"):
-        read_accuracy(tmp_path / "a.csv")
-    (tmp_path / "b.json").write_text('{"unit": "percent", "accuracy": {"a": 0.9}}')
-    with pytest.raises(InputFileError, match="fractions"):
-        read_accuracy(tmp_path / "b.json")
-
-
-@pytest.mark.parametrize("text", ["1_0", "\u0663", "0x10", "1e", "--1", ""])
+@pytest.mark.parametrize("text", ["1_0", "\u0663", "0x10", "1e"])
 def test_numbers_of_a_table_are_plain(tmp_path, text):
     (tmp_path / "a.csv").write_text(f"model,batch,latency_ms,accuracy\na,1,{text},0.9\n")
     with pytest.raises(InputFileError, match="line 2, latency_ms"):

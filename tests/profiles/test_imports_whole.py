@@ -14,7 +14,8 @@ import pytest
 
 from ramsis.errors import InputFileError
 from ramsis.profiles import load
-from ramsis.profiles.importers import FORMATS, import_profile
+from ramsis.profiles.importers import FORMATS, Given, import_profile
+from ramsis.testing import check_importer
 from tests.cli.command import refused, snapshot
 from tests.fuzz.files import IMPORTED, Sample
 from tests.profiles import reports, samples
@@ -172,15 +173,19 @@ def test_a_damaged_source_is_refused_in_a_line_and_leaves_nothing(run, tmp_path,
         assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", [
-    "aiperf", "aiperf-records", "perf-analyzer", "trtexec", "onnxruntime-perf-test",
-    "onnxruntime-perf-test-console"])
-def test_a_batch_size_is_asked_for(run, tmp_path, name):
+@pytest.mark.parametrize("name", ["aiperf", "aiperf-records", "perf-analyzer", "trtexec",
+                                  "onnxruntime-perf-test", "onnxruntime-perf-test-console"])
+def test_a_batch_size_is_asked_for(tmp_path, name):
     path = source(tmp_path, name, SOURCES[name].text)
-    ran = run("profile", "import", path, "--out", tmp_path / "out.json", "--accuracy",
-              tmp_path / "accuracy", "--model-name", "m")
-    refused(ran, 3, "the batch size is not in this file", "--batch N")
-    assert not (tmp_path / "out.json").exists()
+    with pytest.raises(InputFileError, match=r"the batch size is not in this file.*--batch N"):
+        import_profile(path, given=Given(model={"*": "m"}))
+
+
+@pytest.mark.parametrize("name", [*SAMPLES, "long-csv", "model-analyzer", "timm"])
+def test_importers_conform(tmp_path, name):
+    path = source(tmp_path, name, SOURCES[name].text)
+    batch = {"*": 1} if "--batch" in SOURCES[name].options else {}
+    check_importer(format_of(name), path, tmp_path / "damaged", Given(batch))
 
 
 @pytest.mark.parametrize("scenario", ["SingleStream", "MultiStream", "Server", "Offline"])
@@ -209,7 +214,6 @@ def test_errors_of_a_loadgen_run_are_said(run, tmp_path):
 ])
 def test_lines_that_end_too_early_are_refused(run, tmp_path, name, old, words):
     text = SAMPLES[name][1]
-    assert old in text
     path = source(tmp_path, name, text[: text.rindex(old)])
     refused(run(*command(path, tmp_path / "out.json", name)), 3, words)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,11 +21,15 @@ from ramsis.profiles import (
     Origin,
     ProfileSet,
     check_profile,
+    load,
 )
 from ramsis.profiles.table import fill_row, theil_sen_slope
 from tests.profiles.samples import model, profile_set
 from tests.reference.latency_table import entry, filled, run_as
 
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
+MARKS = {"": Origin.MEASURED, "\\*": Origin.PADDED, "~": Origin.INTERPOLATED,
+         "+": Origin.EXTRAPOLATED}
 latencies = st.floats(0.01, 1e4)
 measured_values = st.dictionaries(st.integers(2, 40), latencies, max_size=12).flatmap(
     lambda others: latencies.map(lambda first: dict(sorted({1: first, **others}.items())))
@@ -98,30 +104,10 @@ def test_rows_never_fall_with_the_batch_size(measured):
     assert (np.diff(latency) >= 0).all()
 
 
-@given(measured_values)
-def test_no_entry_is_above_a_larger_measured_value_nor_below_all_of_them(measured):
-    """Filled values never lower a measured one: dropping the fill changes no measured size."""
-    latency, _ = row(measured, max(measured))
-    for batch in measured:
-        assert latency[batch - 1] == min(v for size, v in measured.items() if size >= batch)
-
-
 @given(measured_values.filter(lambda measured: len(measured) > 1))
 def test_the_slope_is_the_theil_sen_slope_of_scipy(measured):
     x, y = np.array(list(measured)), np.array(list(measured.values()))
     assert theil_sen_slope(x, y) == pytest.approx(theilslopes(y, x)[0], rel=1e-9, abs=1e-9)
-
-
-def test_a_smaller_batch_is_padded_up_to_a_faster_measured_one():
-    latency, origin = row({1: 10.0, 2: 50.0, 4: 20.0}, 4)
-    assert latency == [10.0, 20.0, 20.0, 20.0]
-    assert origin == [Origin.MEASURED, Origin.PADDED, Origin.PADDED, Origin.MEASURED]
-
-
-def test_a_gap_on_a_rising_stretch_is_filled_linearly():
-    latency, origin = row({1: 10.0, 4: 40.0}, 4)
-    assert latency == pytest.approx([10.0, 20.0, 30.0, 40.0])
-    assert origin[1:3] == [Origin.INTERPOLATED] * 2
 
 
 def test_one_wild_measurement_does_not_tilt_the_extrapolation():
@@ -133,43 +119,12 @@ def test_one_wild_measurement_does_not_tilt_the_extrapolation():
                           Origin.EXTRAPOLATED]
 
 
-def test_extrapolation_never_falls():
-    latency, _ = row({1: 50.0, 2: 40.0, 3: 30.0}, 6)
-    assert latency == [30.0] * 6
-
-
-def test_with_one_measured_batch_latency_is_proportional():
-    assert row({1: 7.0}, 3)[0] == [7.0, 14.0, 21.0]
-
-
-def test_measured_batches_above_the_table_still_serve_for_padding():
-    latency, origin = row({1: 10.0, 2: 50.0, 8: 20.0}, 2)
-    assert latency == [10.0, 20.0]
-    assert origin[1] is Origin.PADDED
-
-
-def test_the_statistic_is_the_one_asked_for():
-    stats = BatchProfile(1, mean_ms=5.0, p50_ms=4.0, p90_ms=6.0, p95_ms=7.0, p99_ms=8.0)
-    found = profile_set(ModelProfile("a", 0.5, (stats,)))
-    values = {name: found.latency_table(name, 1).latency_ms[0, 0]
-              for name in ("mean", "p50", "p90", "p95", "p99")}
-    assert values == {"mean": 5.0, "p50": 4.0, "p90": 6.0, "p95": 7.0, "p99": 8.0}
-
-
-def test_a_statistic_that_was_not_measured_is_an_error_naming_model_and_batch():
-    with pytest.raises(InvalidValueError, match="model a, batch 1, p99_ms"):
-        profile_set(model("a", 0.5, {1: 3.0})).latency_table("p99")
-
-
-@pytest.mark.parametrize("max_batch", [0, -1, 2.0, True])
-def test_a_largest_batch_below_one_is_an_error(max_batch):
-    with pytest.raises(InvalidValueError, match="max_batch"):
-        profile_set(model("a", 0.5, {1: 3.0})).latency_table(max_batch=max_batch)
-
-
-def test_an_unknown_statistic_is_an_error():
-    with pytest.raises(InvalidValueError, match=r"statistic.*'p42'.*p95"):
-        profile_set(model("a", 0.5, {1: 3.0})).latency_table("p42")  # type: ignore[arg-type]
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("p99",), "model a, batch 1, p99_ms"), (("p42",), r"statistic.*'p42'.*p95"),
+    *((("p95", largest), "max_batch") for largest in (0, 65537, 2.0, True))])
+def test_a_table_that_cannot_be_made_is_refused(arguments, message):
+    with pytest.raises(InvalidValueError, match=message):
+        profile_set(model("a", 0.5, {1: 3.0})).latency_table(*arguments)
 
 
 def test_the_fastest_model_is_the_more_accurate_of_equals_then_the_first():
@@ -242,3 +197,18 @@ def test_few_of_many_points_give_the_slope():
     sizes = np.arange(1.0, 5001.0)
     values = 3.0 + 0.25 * sizes + rng.normal(0, 5.0, len(sizes))
     assert theil_sen_slope(sizes, values) == pytest.approx(0.25, rel=0.01)
+
+
+def test_the_worked_example_of_the_documentation_is_right(tmp_path):
+    text = DOCS.read_text(encoding="utf-8")
+    example = re.search(r"```json\n(.*?)```", text, re.S)
+    assert example
+    (tmp_path / "example.json").write_text(example[1])
+    table = load(tmp_path / "example.json").latency_table(max_batch=6)
+    for row, name in enumerate(table.models):
+        line = re.search(rf"^\| `{name}` \|(.*)\|$", text, re.M)
+        assert line
+        cells = [re.fullmatch(r" ([\d.]+)(.*) ", cell) for cell in line[1].split("|")]
+        assert [float(cell[1]) for cell in cells if cell] == pytest.approx(
+            table.latency_ms[row].tolist(), abs=0.005)
+        assert [MARKS[cell[2]] for cell in cells if cell] == table.origin[row].tolist()

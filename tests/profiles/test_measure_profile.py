@@ -142,52 +142,37 @@ def test_an_interrupted_measurement_goes_on_where_it_stopped(module, tmp_path):
     assert not Path(f"{out}.partial").exists()
 
 
-def test_runs_in_a_random_order_are_kept_and_gone_on_from(module, tmp_path, monkeypatch):
-    monkeypatch.setattr("ramsis.profiles.measure.resume._KEPT_EACH_S", -1.0)
-    out, kept = tmp_path / "set.json", tmp_path / "set.json.runs"
-    random = replace(IN_TURN, order="random")
-    with monkeypatch.context() as stopped:
-        stopped.setattr(StopRule, "finished", _interrupting(20))
-        with pytest.raises(KeyboardInterrupt):
-            measure_profile(functions("small", "large"), random, accuracy=ACCURACY, out=out)
-    runs = json.loads(kept.read_text())["runs"]
-    assert not out.exists()
-    assert 0 < len(runs["latency_ms"]) == len(runs["model"])
-    module.calls.clear()
-    found = measure_profile(functions("large", "small"), random, accuracy=ACCURACY, out=out)
-    taken = sum(batch.n for model in found.models for batch in model.batches)
-    probes = 3 * sum(len(model.batches) for model in found.models)
-    assert len(module.calls) == taken - len(runs["latency_ms"]) + probes
-    assert not kept.exists()
-
-
-def test_a_model_whose_file_has_changed_begins_anew(module, tmp_path, monkeypatch):
+@pytest.mark.parametrize("changed", [[], ["large"]])
+def test_runs_in_a_random_order_go_on_but_for_models_whose_file_has_changed(
+        module, tmp_path, monkeypatch, changed):
     monkeypatch.setattr("ramsis.profiles.measure.resume._KEPT_EACH_S", -1.0)
     digests = {"measured_here:small": "s", "measured_here:large": "l"}
     monkeypatch.setattr("ramsis.profiles.measure.resume._digest", digests.get)
-    out, random = tmp_path / "set.json", replace(IN_TURN, order="random")
+    out, kept = tmp_path / "set.json", tmp_path / "set.json.runs"
     with monkeypatch.context() as stopped:
         stopped.setattr(StopRule, "finished", _interrupting(20))
         with pytest.raises(KeyboardInterrupt):
-            measure_profile(functions("small", "large"), random, accuracy=ACCURACY, out=out)
-    runs = json.loads(Path(f"{out}.runs").read_text())["runs"]
-    small = runs["models"].index("small")
-    kept = sum(model == small for model in runs["model"])
-    assert 0 < kept < len(runs["model"])
-    changed = list[str]()
+            measure_profile(functions("small", "large"), QUICK, accuracy=ACCURACY, out=out)
+    runs = json.loads(kept.read_text())["runs"]
+    assert not out.exists()
+    assert len(runs["latency_ms"]) == len(runs["model"])
+    unchanged = sum(runs["models"][model] not in changed for model in runs["model"])
+    assert 0 < unchanged <= len(runs["model"])
+    digests |= {f"measured_here:{name}": "another" for name in changed}
+    told = list[str]()
 
     class Told(Observer):
         def model_changed(self, model: str) -> None:
-            changed.append(model)
+            told.append(model)
 
-    digests["measured_here:large"] = "another"
     module.calls.clear()
-    found = measure_profile(functions("large", "small"), random, accuracy=ACCURACY, out=out,
+    found = measure_profile(functions("large", "small"), QUICK, accuracy=ACCURACY, out=out,
                             observer=Told())
-    assert changed == ["large"]
+    assert told == changed
     taken = sum(batch.n for model in found.models for batch in model.batches)
     probes = 3 * sum(len(model.batches) for model in found.models)
-    assert len(module.calls) == taken - kept + probes
+    assert len(module.calls) == taken - unchanged + probes
+    assert not kept.exists()
 
 
 def test_a_model_is_known_by_the_content_of_its_file(module, tmp_path):
@@ -218,7 +203,7 @@ def _interrupting(after: int) -> Any:
 
 
 @pytest.mark.parametrize("content", [
-    "", '{"runs"', '{"runs": {}}', '{"runs": 3}', "{}",
+    '{"runs"', '{"runs": 3}', "{}",
     '{"runs": {"models": ["a"], "model": [0], "batch": [1], "latency_ms": []}}',
     '{"runs": {"models": ["a"], "model": [0], "batch": [1], "latency_ms": [-1]}}'])
 def test_damaged_runs_are_refused(module, tmp_path, content):
@@ -240,7 +225,7 @@ def test_runs_of_other_settings_are_not_gone_on_from(module, tmp_path):
         measure_profile(functions("small"), QUICK, accuracy=ACCURACY, out=tmp_path / "set.json")
 
 
-def test_other_settings_do_not_go_on_with_it_unless_it_is_discarded(module, tmp_path):
+def test_other_settings_or_hardware_do_not_go_on_with_it_unless_it_is_discarded(module, tmp_path):
     out = tmp_path / "set.json"
     partial = interrupted(out)
     other = MeasureSettings("callable", (1, 2, 3), StopRule(min_samples=20, max_samples=30),
@@ -249,18 +234,12 @@ def test_other_settings_do_not_go_on_with_it_unless_it_is_discarded(module, tmp_
     with pytest.raises(InvalidValueError, match=r"settings\.batches, settings\.max_samples"):
         measure_profile(functions("small"), other, accuracy=ACCURACY, out=out)
     assert partial.read_bytes() == before
-    found = measure_profile(functions("small"), other, accuracy=ACCURACY, out=out, restart=True)
-    assert len(found.models[0].batches) == 3
-
-
-def test_other_hardware_does_not_go_on_with_it(module, tmp_path):
-    out = tmp_path / "set.json"
-    partial = interrupted(out)
     kept = load(partial)
-    save(type(kept)(kept.name, kept.models, {**kept.hardware, "cpu": "another"},
-                    kept.measurement), partial)
+    save(replace(kept, hardware={**kept.hardware, "cpu": "another"}), partial)
     with pytest.raises(InvalidValueError, match=r"differs in hardware\.cpu"):
         measure_profile(functions("small"), IN_TURN, accuracy=ACCURACY, out=out)
+    found = measure_profile(functions("small"), other, accuracy=ACCURACY, out=out, restart=True)
+    assert len(found.models[0].batches) == 3
 
 
 def test_an_accuracy_that_is_missing_is_found_before_anything_runs(module, tmp_path):

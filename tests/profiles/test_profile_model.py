@@ -19,8 +19,9 @@ from tests.profiles.samples import model, profile_set
 LATENCY_FIELDS = ("mean_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
 
 
-@pytest.mark.parametrize("field", LATENCY_FIELDS)
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, "10", True, 10**400])
+@pytest.mark.parametrize(("field", "value"), [
+    *((field, 0.0) for field in LATENCY_FIELDS),
+    *(("p95_ms", value) for value in (-1.0, math.nan, math.inf, "10", True, 10**400))])
 def test_a_latency_must_be_a_finite_positive_number(field, value):
     with pytest.raises(ProfileError, match=rf"^{field}: .*; allowed: a finite number"):
         BatchProfile(**{"batch": 1, "p95_ms": 10.0, field: value})  # type: ignore[arg-type]
@@ -88,49 +89,29 @@ def test_the_quantiles_of_a_sketch_are_its_own_at_its_levels(quantiles):
         assert sketch_quantile(quantiles, level) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("accuracy", [-0.1, 1.01, math.nan, "0.5", True])
-def test_an_accuracy_must_be_a_fraction(accuracy):
-    with pytest.raises(ProfileError, match=r"^accuracy: "):
-        model("a", accuracy, {1: 1.0})
+ONE = BatchProfile(1, p95_ms=1.0)
 
 
-def test_an_accuracy_in_percent_gets_a_hint():
-    with pytest.raises(ProfileError, match=r"in percent\? then write 0\.75"):
-        model("a", 75, {1: 1.0})
+@pytest.mark.parametrize(("changes", "message"), [
+    *(({"accuracy": accuracy}, "^accuracy: ") for accuracy in (-0.1, 1.01, math.nan, "0.5", True)),
+    ({"accuracy": 75}, r"in percent\? then write 0\.75"),
+    ({"batches": (BatchProfile(2, p95_ms=1.0), BatchProfile(4, p95_ms=2.0))},
+     r"^batches: no batch-1 profile: got \[2, 4\]"),
+    ({"batches": ()}, "no batch-1 profile"),
+    ({"batches": (ONE, ONE)}, r"^batches\[1\]\.batch: duplicate batch size: got 1"),
+    ({"batches": (1,)}, "^batches: not a list of profiles"),
+    ({"memory_mb": 0}, "^memory_mb: "), ({"load_ms": -1.0}, "^load_ms: "),
+    ({"name": " "}, "^name: "),
+])
+def test_a_model_refuses(changes, message):
+    with pytest.raises(ProfileError, match=message):
+        ModelProfile(**{"name": "a", "accuracy": 0.5, "batches": (ONE,), **changes})
 
 
-def test_a_model_needs_batch_one():
-    with pytest.raises(ProfileError, match=r"^batches: no batch-1 profile: got \[2, 4\]"):
-        model("a", 0.5, {2: 1.0, 4: 2.0})
-    with pytest.raises(ProfileError, match="no batch-1 profile"):
-        model("a", 0.5, {})
-
-
-def test_a_batch_size_stands_once():
-    one = BatchProfile(1, p95_ms=1.0)
-    with pytest.raises(ProfileError, match=r"^batches\[1\]\.batch: duplicate batch size: got 1"):
-        ModelProfile("a", 0.5, (one, one))
-
-
-def test_batches_are_kept_in_ascending_order():
+def test_a_set_has_a_name_and_models_each_once_with_ascending_batches():
     assert [item.batch for item in model("a", 0.5, {4: 2.0, 1: 1.0}).batches] == [1, 4]
-
-
-@pytest.mark.parametrize("field", ["memory_mb", "load_ms"])
-@pytest.mark.parametrize("value", [0, -1.0, math.inf])
-def test_memory_and_load_time_must_be_positive(field, value):
-    with pytest.raises(ProfileError, match=f"^{field}: "):
-        ModelProfile("a", 0.5, (BatchProfile(1, p95_ms=1.0),), **{field: value})
-
-
-def test_a_name_must_not_be_blank():
-    with pytest.raises(ProfileError, match=r"^name: "):
-        model(" ", 0.5, {1: 1.0})
     with pytest.raises(ProfileError, match=r"^name: "):
         ProfileSet("", (model("a", 0.5, {1: 1.0}),))
-
-
-def test_a_set_has_models_each_once():
     with pytest.raises(ProfileError, match=r"^models: no models"):
         profile_set()
     with pytest.raises(ProfileError, match=r"^models\[1\]\.name: duplicate model: got 'a'"):
@@ -142,8 +123,6 @@ def test_a_subset_keeps_the_order_given_and_names_what_it_lacks():
     assert [item.name for item in found.subset(["large", "small"]).models] == ["large", "small"]
     with pytest.raises(InvalidValueError, match="'smal'; allowed: small"):
         found.subset(["smal"])
-    with pytest.raises(InvalidValueError, match="no models"):
-        found.subset([])
 
 
 def test_the_frame_has_a_row_for_each_model_and_batch():

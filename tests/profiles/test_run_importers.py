@@ -15,9 +15,9 @@ import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ModelProfile, ProfileSet
-from ramsis.profiles.importers import Given, detect, import_profile
-from ramsis.testing import check_importer
+from ramsis.profiles.importers import Given, import_profile
 from tests.cli.command import refused
+from tests.profiles.reports import TRTEXEC
 from tests.profiles.samples import trtexec_times, write_trtexec_runs
 
 FILES = Path(__file__).with_name("tool_files")
@@ -119,14 +119,6 @@ def notes(found: ProfileSet) -> str:
     return "; ".join(found.measurement.get("notes", ()))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_what_a_file_holds_tells_its_format(tmp_path, name):
-    file, text = SAMPLES[name]
-    expected = name.removesuffix("-records").removesuffix("-console")
-    assert detect(written(tmp_path, file, text)) == expected
-    assert detect(written(tmp_path / "renamed", "profile_export.json", text)) == expected
-
-
 def test_a_run_of_aiperf_gives_samples_and_its_summary_model():
     found = read(FILES / "aiperf-b1", batch=1)
     model = only(found)
@@ -143,33 +135,23 @@ def test_a_run_of_aiperf_gives_samples_and_its_summary_model():
     assert alone.batches[0].quantiles_ms is None
 
 
-def test_runs_of_a_folder_are_joined_by_pattern():
+def test_runs_of_a_folder_of_several_formats_are_joined_by_pattern():
     found = read(FILES, {"*b1/*": 1, "aiperf-b4/*": 4}, format="aiperf")
     assert [item.batch for item in only(found).batches] == [1, 4]
     assert "other files of the folder, left out: 6 (prometheus.txt, " in notes(found)
-
-
-def test_a_folder_of_several_formats_is_not_guessed():
     with pytest.raises(InputFileError, match=r"several formats.*aiperf \(4\).*--format"):
         read(FILES)
 
 
-def test_a_batch_size_that_contradicts_the_file_is_refused(tmp_path):
-    path = written(tmp_path, *SAMPLES["vllm-embedding"])
-    with pytest.raises(InvalidValueError, match=r"--batch: differs.*, 4: got 2"):
-        read(path, batch=2)
-
-
-def test_a_pattern_that_fits_nothing_is_refused(tmp_path):
-    path = written(tmp_path, *SAMPLES["trtexec"])
-    with pytest.raises(InvalidValueError, match="fits no file of the source: got 'b1/"):
-        read(path, {"b1/*": 1})
-
-
-def test_batch_sizes_are_not_for_tables_that_have_them(tmp_path):
-    path = written(tmp_path, "s.csv", "model,accuracy,batch,p95_s\na,70,1,0.01\n")
-    with pytest.raises(InvalidValueError, match="the table has it in column batch"):
-        read(path, batch=1)
+@pytest.mark.parametrize(("file", "batch", "message"), [
+    (SAMPLES["vllm-embedding"], 2, "--batch: differs.*, 4: got 2"),
+    (SAMPLES["trtexec"], {"b1/*": 1}, "fits no file of the source: got 'b1/"),
+    (("s.csv", "model,accuracy,batch,p95_s\na,70,1,0.01\n"), 1,
+     "the table has it in column batch"),
+])
+def test_batch_sizes_that_do_not_fit_the_files_are_refused(tmp_path, file, batch, message):
+    with pytest.raises(InvalidValueError, match=message):
+        read(written(tmp_path, *file), batch)
 
 
 def test_a_file_of_perf_analyzer_gives_what_it_printed():
@@ -211,7 +193,7 @@ def test_a_batch_size_twice_is_refused_and_nothing_is_written(run, tmp_path):
     assert not (tmp_path / "out.json").exists()
 
 
-@pytest.mark.parametrize("values", [["x"], ["=4"], ["0"], ["a=1", "a=2"], ["-1"], ["9999999"]])
+@pytest.mark.parametrize("values", [["x"], ["=4"], ["0"], ["a=1", "a=2"], ["9999999"]])
 def test_a_bad_batch_option_is_refused(run, tmp_path, values):
     path = written(tmp_path, *SAMPLES["trtexec"])
     options = [part for value in values for part in ("--batch", value)]
@@ -241,10 +223,11 @@ def test_a_run_of_vllm_knows_its_batch_size(tmp_path):
     assert "failed requests, left out: 3" in notes(found)
 
 
-def test_formats_that_look_alike_are_told_apart():
+def test_formats_that_look_alike_are_told_apart(tmp_path):
     for source, named, other in (
             (FILES / "perf-analyzer" / "profile_export.json", "aiperf", "perf-analyzer"),
-            (FILES / "aiperf-b1" / "profile_export.jsonl", "perf-analyzer", "aiperf")):
+            (FILES / "aiperf-b1" / "profile_export.jsonl", "perf-analyzer", "aiperf"),
+            (written(tmp_path, "t.txt", TRTEXEC.format(1)), "trtexec", "tool-output")):
         with pytest.raises(InputFileError, match=f"a file of {other}, not of {named}"):
             read(source, batch=1, format=named)
 
@@ -257,9 +240,9 @@ def test_several_results_of_vllm_in_a_file_are_told_from_a_damaged_one(tmp_path)
 
 def test_an_old_trtexec_may_have_written_its_warm_up(tmp_path):
     entry = {"h2dMs": 1.0, "computeMs": 3.0, "d2hMs": 1.0, "latencyMs": 5.0}
-    for more, said in (({}, False), ({"endToEndMs": 8.0}, True)):
-        path = written(tmp_path, f"t{said}.json", json.dumps([entry | more] * 20))
-        assert ("warm-up" in notes(read(path, batch=1))) == said
+    for more in ({}, {"endToEndMs": 8.0}):
+        path = written(tmp_path, "t.json", json.dumps([entry | more] * 20))
+        assert ("warm-up" in notes(read(path, batch=1))) == bool(more)
 
 
 def test_loadgen_single_and_multi_stream_are_batches():
@@ -315,13 +298,12 @@ def test_one_of_several_histograms_is_named(tmp_path):
 
 
 def test_clockwork_measurements_are_a_profile(tmp_path):
-    path = written(tmp_path, "resnet50/model.measurements", CLOCKWORK)
+    written(tmp_path, "resnet50/model.measurements", CLOCKWORK)
     (tmp_path / "resnet50" / "model.clockwork_params").write_bytes(b"0" * 102_300)
     model = only(read(tmp_path))
     assert (model.name, model.load_ms, model.memory_mb) == ("resnet50", 8.37, 0.1023)
     assert [(b.batch, b.mean_ms) for b in model.batches] == [
         (1, 2.69), (2, 3.93), (4, 5.63), (8, 9.52), (16, 17.3)]
-    assert path.exists()
 
 
 def change(name: str, old: str, new: str) -> tuple[str, str]:
@@ -371,7 +353,6 @@ def change(name: str, old: str, new: str) -> tuple[str, str]:
     (change("prometheus", " 3.612619883959087", " 3612.6"), "sum does not fit the buckets"),
     (change("prometheus", 'le="+Inf"', 'le="9"'), "buckets and count do not agree"),
     (change("clockwork", "2690000L", "2.69"), "line 2, b1: not a time in ns: got '2.69'"),
-    (change("clockwork", "b1 = 2690000L", "b1 = 2L"), "not a time in ns"),
     (change("clockwork", "b16", "c16"), "line 6: not a setting of Clockwork"),
 ])
 def test_wrong_units_and_other_contents_are_refused(tmp_path, file, message):
@@ -380,18 +361,3 @@ def test_wrong_units_and_other_contents_are_refused(tmp_path, file, message):
         read(path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
-
-
-FIRST_BATCH = ("aiperf", "aiperf-records", "perf-analyzer", "trtexec", "onnxruntime-perf-test",
-               "onnxruntime-perf-test-console")
-"""Samples that do not state their batch size."""
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_importers_conform(tmp_path, name):
-    file, text = SAMPLES[name]
-    text = text.replace('"total_input_sequences": 800', '"total_input_sequences": 200')
-    path = written(tmp_path / "sample", file, text)
-    batch = {"*": 1} if name in FIRST_BATCH else {}
-    format = name.removesuffix("-records").removesuffix("-console")
-    check_importer(format, path, tmp_path / "damaged", Given(batch))
