@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray
 from ramsis.errors import InputFileError
 from ramsis.files import read_json
-from ramsis.profiles.importers.rows import CsvRow, Rows, open_rows, read_rows, read_text
+from ramsis.profiles.importers.rows import Rows, open_rows, read_rows, read_text
 from ramsis.profiles.model import ProfileSet
 from ramsis.profiles.values import placed
 
@@ -184,7 +184,11 @@ def read_samples(
         if not math.isfinite(confidence):
             raise InputFileError("not finite", where=row.at("confidence"), value=confidence,
                                  allowed="a finite number")
-        answered[sample] = _correct(row), confidence
+        correct = row.text("correct")
+        if correct.lower() not in _CORRECT:
+            raise InputFileError("neither right nor wrong", where=row.at("correct"), value=correct,
+                                 allowed="1 or 0")
+        answered[sample] = _CORRECT[correct.lower()], confidence
         group = row.text("group") if "group" in row.cells else sample
         if groups.setdefault(sample, group) != group:
             raise InputFileError(f"sample {sample} is of group {groups[sample]} in another row",
@@ -206,11 +210,3 @@ def read_samples(
                        np.array([answered[sample][1] for sample in ordered]))
                for model, answered in answers.items()}
     return AnsweredSamples(str(path), samples, np.array([groups[sample] for sample in ordered]))
-
-
-def _correct(row: CsvRow) -> bool:
-    text = row.text("correct")
-    if text.lower() not in _CORRECT:
-        raise InputFileError("neither right nor wrong", where=row.at("correct"), value=text,
-                             allowed="1 or 0")
-    return _CORRECT[text.lower()]

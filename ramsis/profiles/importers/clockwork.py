@@ -64,12 +64,9 @@ def _settings(source: Source) -> dict[str, int]:
                                      allowed="weights = NS; or bN = NS;")
             if setting[1] in values:
                 raise InputFileError("appears twice", where=where, value=setting[1])
-            values[setting[1]] = _time_ns(setting[2], f"{where}, {setting[1]}")
+            if not re.fullmatch(r"\d{1,18}", setting[2]) or int(setting[2]) < _SHORTEST_NS:
+                raise InputFileError("not a time in ns", where=f"{where}, {setting[1]}",
+                                     value=setting[2],
+                                     allowed=f"a whole number of {_SHORTEST_NS} or more")
+            values[setting[1]] = int(setting[2])
     return values
-
-
-def _time_ns(text: str, where: str) -> int:
-    if not re.fullmatch(r"\d{1,18}", text) or int(text) < _SHORTEST_NS:
-        raise InputFileError("not a time in ns", where=where, value=text,
-                             allowed=f"a whole number of {_SHORTEST_NS} or more")
-    return int(text)

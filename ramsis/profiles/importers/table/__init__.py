@@ -40,6 +40,8 @@ __all__ = ["holds_measurements", "looks_like_json", "read"]
 _INSTANT = re.compile(r"time_?stamp|date|arriv|_at$")
 _FIRST_ROWS = 20
 _MOST_SHOWN = 50  # names or cells in a note: notes are kept for each model
+_PERCENT = {"%": "percent", "pct": "percent"}
+_ACCURACY_UNITS = {**_PERCENT, "percentage": "percent", "ratio": "fraction"}
 _OF_TOOLS = {"inferences/second": ("us", "perf_analyzer"), "hd15iqr": ("s", "pytest-benchmark")}
 """Columns that only one tool writes: the unit of its times, and its name."""
 
@@ -66,6 +68,13 @@ def read(path: Path, given: Given) -> dict[str, MeasuredModel]:
     named = set(given.columns.values())
     grid = read_grid(path, lambda text: text in named or _known(text))
     return _Reader(path, grid, given, layout_of(path, grid, given.columns)).models()
+
+
+def _whole(text: str) -> int | None:
+    """Return a whole number >= 1, which may have zeros after the point; None for other texts."""
+    whole, _, rest = text.partition(".")
+    return int(whole) if (whole.isascii() and whole.isdecimal() and len(whole) < 10
+                          and int(whole) > 0 and not rest.strip("0")) else None
 
 
 @dataclass
@@ -311,11 +320,7 @@ class _Reader:
         text = row.cells[column].strip()
         if is_missing(text):
             self._bad(row, column, "no size in this row, as others have", "a whole number >= 1")
-        whole, _, rest = text.partition(".")
-        if not (whole.isascii() and whole.isdecimal() and len(whole) < 10 and int(whole) > 0
-                and not rest.strip("0")):
-            self._bad(row, column, "not a size", "a whole number >= 1")
-        return int(whole)
+        return _whole(text) or self._bad(row, column, "not a size", "a whole number >= 1")
 
     def _in_flight(self, row: CsvRow) -> bool:
         heading = self.layout.fields.get("concurrency")
@@ -343,15 +348,8 @@ class _Reader:
             return heading.batch
         column = self.layout.fields.get("batch")
         text = str(self.batch) if column is None else row.text(column.column)
-        bare = text.lower().lstrip("bachsize=_ x")
-        whole, _, rest = bare.partition(".")
-        if not (whole.isascii() and whole.isdecimal() and len(whole) < 10 and not rest.strip("0")):
-            self._bad(row, column.column if column else "batch", "not a batch size",
-                      "a whole number >= 1")
-        if int(whole) < 1:
-            self._bad(row, column.column if column else "batch", "not a batch size",
-                      "a whole number >= 1")
-        return int(whole)
+        return _whole(text.lower().lstrip("bachsize=_ x")) or self._bad(
+            row, column.column if column else "batch", "not a batch size", "a whole number >= 1")
 
     def _statistic(self, row: CsvRow, heading: Heading) -> str:
         """Return the statistic of a latency; empty if a profile does not store this statistic."""
@@ -395,7 +393,7 @@ class _Reader:
         for row, model, text in self._cells(heading, models):
             number, unit = split_unit(text)
             if unit:
-                units.add({"%": "percent", "percent": "percent", "pct": "percent"}.get(unit, unit))
+                units.add(_PERCENT.get(unit, unit))
             value = self._number(row, heading, number, "1")
             if model in read and read[model][1] != value:
                 self._bad(row, heading.column,
@@ -415,9 +413,8 @@ class _Reader:
         self, heading: Heading, units: set[str], read: dict[str, tuple[CsvRow, float]]
     ) -> bool:
         """Return whether accuracies are percent, as the user, heading, cells or values say."""
-        words = {"%": "percent", "pct": "percent", "percentage": "percent", "ratio": "fraction"}
         stated = heading.unit or self.units.get(heading.column, "")
-        stated = self.given.accuracy_unit or words.get(stated, stated)
+        stated = self.given.accuracy_unit or _ACCURACY_UNITS.get(stated, stated)
         if stated or units == {"percent"}:
             self.accuracy_unit = stated or "percent"
             return self.accuracy_unit == "percent"

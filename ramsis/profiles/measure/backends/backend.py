@@ -58,11 +58,6 @@ class Options:
         return "cuda"
 
 
-def _only_or_all(arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Return the array of a single input, else all arrays by name."""
-    return next(iter(arrays.values())) if len(arrays) == 1 else dict(arrays)
-
-
 def _by_name(answer: Any) -> Mapping[str, NDArray[Any]]:
     """Return a mapping of arrays unchanged, and any other answer as the array ``output``."""
     if isinstance(answer, Mapping):
@@ -81,8 +76,9 @@ class LoadedModel:
     # type of NumPy and shape, without the batch's dimension, of each input by name; None where
     # the model does not say
     inputs: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
-    # arrays by name, each with the batch's dimension first → input
-    feed: Callable[[Mapping[str, NDArray[Any]]], Any] = _only_or_all
+    # arrays by name, each with the batch's dimension first → input; that of one array is the array
+    feed: Callable[[Mapping[str, NDArray[Any]]], Any] = lambda arrays: (
+        next(iter(arrays.values())) if len(arrays) == 1 else dict(arrays))
     fetch: Callable[[Any], Mapping[str, NDArray[Any]]] = _by_name  # answer → arrays by name
     # sizes of requests → input, where requests have a size
     prepare_sizes: Callable[[Sequence[int]], Any] | None = None
@@ -101,9 +97,9 @@ class Backend(Protocol):
 
     notes: Mapping[str, object]
     """What the profile's ``measurement`` says of this back end."""
-    hardware: Mapping[str, object]
+    hardware: Mapping[str, object] = {}
     """What the profile's ``hardware`` says of the device, beside the processor."""
-    libraries: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
     """Distributions whose versions are recorded."""
 
     def name(self, model: str) -> str:
@@ -113,7 +109,8 @@ class Backend(Protocol):
         """Load a model."""
 
     def published(self, model: str) -> Published | None:
-        """Return a model's published accuracy, or None where the back end knows none."""
+        """Return a model's published accuracy; None by default, where none is known."""
+        return None
 
 
 def library(name: str, extra: str) -> Any:
@@ -134,11 +131,8 @@ def unknown_model(what: str, value: str, known: Iterable[str]) -> InvalidValueEr
                              allowed=", ".join(near) or None)
 
 
-class Callables:
+class Callables(Backend):
     """Functions found by import; they have no load time, and their memory is not known."""
-
-    libraries: tuple[str, ...] = ()
-    hardware: Mapping[str, object] = {}
 
     def __init__(self, options: Options) -> None:
         if options.device != "cpu":
@@ -158,10 +152,6 @@ class Callables:
         return LoadedModel(self._inputs or int, _found(model), ["batch"],
                            prepare_sizes=self._inputs or list)
 
-    def published(self, model: str) -> Published | None:
-        """Return None: no accuracies are published for functions."""
-        return None
-
 
 def _found(name: str) -> Callable[[Any], Any]:
     """Import the function that ``module:function`` names."""
@@ -169,10 +159,9 @@ def _found(name: str) -> Callable[[Any], Any]:
     if not module_name or not attribute:
         raise InvalidValueError("not the name of a function", where="model", value=name,
                                 allowed="module:function")
-    function = own(name, "function", where="model", error=InvalidValueError,
-                   option="--code")
+    function: Callable[[Any], Any] = own(name, "function", where="model",
+                                         error=InvalidValueError, option="--code")
     if not callable(function):
         raise InvalidValueError("not callable", where="model", value=name,
                                 allowed="module:function")
-    result: Callable[[Any], Any] = function
-    return result
+    return function

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.logs.sizes import unit_of_size
 from ramsis.profiles.measure.backends.backend import (
+    Backend,
     LoadedModel,
     Options,
-    Published,
     library,
     unknown_model,
 )
@@ -30,7 +30,7 @@ _ANY = -1  # in the place of the size of a request, in shapes
 Inputs = dict[str, NDArray[Any]]
 
 
-class Onnx:
+class Onnx(Backend):
     """Back end whose models are ``.onnx`` files, named after the file without its ending."""
 
     libraries: tuple[str, ...] = ("onnxruntime",)
@@ -73,10 +73,16 @@ class Onnx:
         sized = None if options.size_dimension is None else _size_dimension(
             inputs, options.size_dimension, options.dimensions, model)
         fixed = options.dimensions if sized is None else {**options.dimensions, sized: _ANY}
-        entries = {entry.name: (_shape(entry, fixed, model), _kind(entry, model))
+        for entry in inputs:
+            check_known(f"input {entry.name!r} has a type that no input is made for", entry.type,
+                        _TYPES, model)
+        entries = {entry.name: (_shape(entry, fixed, model), _TYPES[entry.type])
                    for entry in inputs}
         rng = np.random.default_rng(0)
-        outputs = self._outputs([entry.name for entry in session.get_outputs()], model)
+        known = [entry.name for entry in session.get_outputs()]
+        for name in options.outputs:
+            check_known("no such output", name, known, model)
+        outputs = list(options.outputs) or known
         return LoadedModel(
             prepare=partial(_inputs, entries, rng),
             run=partial(session.run, outputs),
@@ -90,16 +96,6 @@ class Onnx:
             prepare_sizes=None if sized is None else partial(_inputs_of, entries, rng),
             size_unit="units" if sized is None else unit_of_size(sized),
         )
-
-    def _outputs(self, known: list[str], model: str) -> list[str]:
-        """Return the outputs to compute; refuse unknown ones."""
-        for name in self._options.outputs:
-            check_known("no such output", name, known, model)
-        return list(self._options.outputs) or known
-
-    def published(self, model: str) -> Published | None:
-        """Return None: no accuracies are published for ONNX files."""
-        return None
 
 
 def _size_dimension(
@@ -133,12 +129,6 @@ def _shape(entry: Any, sizes: Mapping[str, int], model: str) -> list[int]:
                                     allowed=f"--dim {dimension}=SIZE")
         shape.append(size)
     return shape
-
-
-def _kind(entry: Any, model: str) -> Any:
-    check_known(f"input {entry.name!r} has a type that no input is made for", entry.type, _TYPES,
-                model)
-    return _TYPES[entry.type]
 
 
 def _inputs_of(

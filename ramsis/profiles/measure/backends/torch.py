@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.measure.backends.backend import (
     MIG,
+    Backend,
     LoadedModel,
     Options,
     Published,
@@ -115,7 +116,7 @@ def _inputs(prepared: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
             for name, tensor in tensors.items()}
 
 
-class Torchvision:
+class Torchvision(Backend):
     """Back end whose models are torchvision's classifiers, by their names there."""
 
     libraries: tuple[str, ...] = ("torch", "torchvision")
@@ -168,7 +169,7 @@ class _Images:
         return self._drawn[:batch]
 
 
-class Transformers:
+class Transformers(Backend):
     """A configuration's sequence classifier on random tokens, all of them attended to."""
 
     libraries: tuple[str, ...] = ("torch", "transformers")
@@ -198,10 +199,6 @@ class Transformers:
             {"input_ids": ["batch", self._tokens], "attention_mask": ["batch", self._tokens]},
             partial(_texts_of, self._torch.torch, config.vocab_size), "tokens",
         )
-
-    def published(self, model: str) -> Published | None:
-        """Return None: no accuracies are published for these models."""
-        return None
 
     def _config(self, model: str) -> Any:
         if model in _BERTS:

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError
 from ramsis.profiles.measure.backends.backend import (
+    Backend,
     LoadedModel,
     ModelLostError,
     Options,
-    Published,
 )
 
 _ALLOWED = "http://HOST:PORT/v2/models/NAME"
@@ -40,11 +40,8 @@ _NOT_FOUND = "unknown model"  # Triton answers 400 where a model is gone
 Arrays = Mapping[str, NDArray[Any]]
 
 
-class Upstream:
+class Upstream(Backend):
     """Back end whose models are URLs of a server, ``http://HOST:PORT/v2/models/NAME``."""
-
-    libraries: tuple[str, ...] = ()
-    hardware: Mapping[str, object] = {}
 
     def __init__(self, options: Options) -> None:
         if options.device != "cpu":
@@ -74,10 +71,6 @@ class Upstream:
             feed=dict,
             fetch=dict,
         )
-
-    def published(self, model: str) -> Published | None:
-        """Return None: servers publish no accuracies."""
-        return None
 
 
 def _parts(model: str) -> tuple[str, str, str]:
