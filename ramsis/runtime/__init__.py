@@ -49,13 +49,7 @@ def selector_of(document: object, file: str) -> Selector:
 
 
 def load_selector(path: str | os.PathLike[str]) -> Selector:
-    """Load the lookup of one policy file.
-
-    Raises
-    ------
-    InputFileError
-        When the file cannot be read or what the lookup needs breaks the format.
-    """
+    """Load the lookup of one policy file."""
     return selector_of(read_json(path), str(path))
 
 
@@ -64,12 +58,7 @@ def load_set(
 ) -> PolicySet[Selector]:
     """Load the policies listed in a folder's ``manifest.json``; see :class:`PolicySet`.
 
-    Raises
-    ------
-    InputFileError
-        When there is no manifest, a policy file is missing or has changed since, or breaks the
-        format, two levels are for the same load and arrival process, or policies are of several
-        dispatch rules.
+    Policy files that are missing or have changed since are an InputFileError.
     """
     def selector(listed: PolicyFile) -> Selector:
         return selector_of(listed.document(), str(listed.path))

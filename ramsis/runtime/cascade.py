@@ -67,12 +67,8 @@ class CascadeTable(NamedTuple):
 class CascadeRule:
     """Lookup of decisions for a queue of fresh and one of unsure requests.
 
-    Parameters
-    ----------
-    cascade
-        The second opinions of a policy; available as the attribute ``table``.
-    table
-        The policy's decision table: names of the models, and batch sizes to run.
+    ``cascade``, the second opinions of a policy, is its attribute ``table``. The policy's decision
+    ``table`` has the names of the models, and the batch sizes to run.
 
     Examples
     --------
@@ -201,10 +197,7 @@ class CascadeRule:
 def cascade_rule(document: Fields, table: DecisionTable) -> CascadeRule | None:
     """Read the second opinions of a policy document; None if it has none.
 
-    Parameters
-    ----------
-    table
-        The document's decision table.
+    ``table`` is the document's decision table.
     """
     item = document.child_or_none("cascade")
     if item is None:
@@ -225,17 +218,7 @@ def check_in_turn(document: Fields) -> None:
 def cascade_table(item: Fields, models: int, max_batch: int | None = None) -> CascadeTable:
     """Read and check the lookup's part of the object ``cascade`` of a policy file.
 
-    Parameters
-    ----------
-    models
-        Number of models in the file.
-    max_batch
-        Largest batch of the models, if known.
-
-    Raises
-    ------
-    InputFileError
-        When it breaks the format, or a lookup could fail on it.
+    ``models`` is the number of models in the file, ``max_batch`` their largest batch, if known.
     """
     # Levels and the longest queue of the table follow from the lengths of ``gather`` and
     # ``index``.

@@ -75,10 +75,7 @@ def _placed(folder: Path, name: str) -> Path:
 def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[PolicyFile]:
     """Read a folder's manifest, without opening the policy files.
 
-    Parameters
-    ----------
-    path : path, optional
-        Path of the manifest; by default :func:`manifest_path`.
+    ``path`` is that of the manifest; by default :func:`manifest_path`.
     """
     if not Path(folder).is_dir():
         raise InputFileError("not a folder", where=str(folder))

@@ -19,17 +19,7 @@ class LoadMonitor:
     At time t the load is the number of arrivals in ``(t - window_ms, t]`` divided by
     ``window_ms``. The clock starts with the first call of either method. Until a whole window has
     passed, the number is divided by the time since then, but at least by a tenth of the window,
-    so that the first arrivals do not look like a burst.
-
-    Parameters
-    ----------
-    window_ms
-        Length of the window, > 0.
-
-    Raises
-    ------
-    InvalidValueError
-        When the window is not a finite number > 0.
+    so that the first arrivals do not look like a burst. Times must not go back between calls.
 
     Examples
     --------
@@ -51,13 +41,7 @@ class LoadMonitor:
         self._latest_ms = -math.inf
 
     def record(self, now_ms: float, count: int = 1) -> None:
-        """Record ``count`` arrivals; times must not go back between calls.
-
-        Raises
-        ------
-        InvalidValueError
-            When the time goes back or is not finite, or ``count`` is below 1.
-        """
+        """Record ``count`` arrivals, 1 or more."""
         if not count >= 1:
             raise InvalidValueError("not a number of arrivals", where="count", value=count,
                                     allowed="1 or more")
@@ -66,15 +50,7 @@ class LoadMonitor:
         self._count += count
 
     def load_qps(self, now_ms: float) -> float:
-        """Return the mean load over the window; times must not go back between calls.
-
-        In requests per second.
-
-        Raises
-        ------
-        InvalidValueError
-            When the time goes back or is not finite.
-        """
+        """Return the mean load over the window, in requests per second."""
         start_ms = self._advance(now_ms)
         window_ms = self.window_ms
         span_ms = min(window_ms, max(now_ms - start_ms, SHORTEST_SPAN * window_ms))

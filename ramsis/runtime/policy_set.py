@@ -46,30 +46,14 @@ def types_in_words(worker_types: Mapping[str, int]) -> str:
 
 
 class Station(NamedTuple, Generic[P]):
-    """Station: workers of one type, with their queues and policy.
+    """Station: workers of one type, with their queues and policy."""
 
-    Attributes
-    ----------
-    name
-        Unique at its level.
-    worker_types
-        Names of the worker type; several if their service times are equal.
-    workers
-        Number of workers.
-    load_qps
-        Requests per second that are routed to the station, as its policy assumes.
-    share
-        By SLO in ms, the share of the class's requests that is routed to the station.
-    policy
-        A policy, or its selector.
-    """
-
-    name: str
-    worker_types: tuple[str, ...]
+    name: str  # unique at its level
+    worker_types: tuple[str, ...]  # names of the type; several if their service times are equal
     workers: int
-    load_qps: float
-    share: Mapping[float, float]
-    policy: P
+    load_qps: float  # load that is routed to the station, as its policy assumes
+    share: Mapping[float, float]  # by SLO in ms, the share of the class's requests routed to it
+    policy: P  # a policy, or its selector
 
     def __repr__(self) -> str:
         return brief(self)
@@ -81,27 +65,13 @@ class Station(NamedTuple, Generic[P]):
 
 
 class Level(NamedTuple, Generic[P]):
-    """Level of a policy set: its stations for one load, slowness and arrival process.
+    """Level of a policy set: its stations for one load, slowness and arrival process."""
 
-    Attributes
-    ----------
-    load_qps
-        Total load of all stations.
-    arrivals
-        Label of the arrival process.
-    stations
-        One or more.
-    expected
-        Promised figures of all stations together, as JSON values by the manifest's names.
-    slowness
-        Service time that the policies assume, as a multiple of the profiled one.
-    """
-
-    load_qps: float
-    arrivals: str
+    load_qps: float  # of all stations together
+    arrivals: str  # label of the arrival process
     stations: tuple[Station[P], ...]
-    expected: Mapping[str, Any]
-    slowness: float = 1.0
+    expected: Mapping[str, Any]  # promised figures of all stations, by the manifest's names
+    slowness: float = 1.0  # service time that the policies assume, relative to the profiled one
 
     def __repr__(self) -> str:
         return brief(self)
@@ -114,13 +84,7 @@ class Level(NamedTuple, Generic[P]):
 
     @property
     def policy(self) -> P:
-        """Return the policy of the only station.
-
-        Raises
-        ------
-        InvalidValueError
-            There are several.
-        """
+        """Policy of the only station; an error if there are several."""
         if len(self.stations) > 1:
             names = ", ".join(station.name for station in self.stations)
             raise InvalidValueError(
@@ -138,11 +102,6 @@ class Level(NamedTuple, Generic[P]):
         uniform
             Uniform random number in [0, 1) of the request, as by ``random.random()``. Random
             routing makes arrivals at a station as irregular as its policy assumes.
-
-        Raises
-        ------
-        InvalidValueError
-            No such class.
         """
         stations = [station for station in self.stations if slo_ms in station.share]
         if not stations:
@@ -153,20 +112,11 @@ class Level(NamedTuple, Generic[P]):
 
 
 class Choice(NamedTuple, Generic[P]):
-    """Level that was chosen for an anticipated load and slowness.
-
-    Attributes
-    ----------
-    level
-    above_highest
-        Whether the load exceeds every level, so that the policies' promises do not hold.
-    slowness
-        Service time as a multiple of the one that the level's policies assume, 1 or more; see
-        :meth:`~ramsis.runtime.selector.Selector.when_slow`.
-    """
+    """Level that was chosen for an anticipated load and slowness."""
 
     level: Level[P]
-    above_highest: bool
+    above_highest: bool  # whether the load exceeds every level, so that no promise holds
+    # service time relative to the one that the policies assume, 1 or more; see Selector.when_slow
     slowness: float = 1.0
 
     def __repr__(self) -> str:
@@ -188,27 +138,21 @@ class Choice(NamedTuple, Generic[P]):
         return self.level.policy
 
 
-class _Levels(Generic[P]):
-    """Levels of one arrival process and slowness, by increasing load."""
-
-    __slots__ = ("choices", "loads")
-
-    def __init__(self, levels: list[Level[P]]) -> None:
-        levels.sort(key=lambda level: level.load_qps)
-        self.loads = tuple(level.load_qps for level in levels)
-        self.choices: list[Choice[P]] = [Choice(level, False) for level in levels]
-        self.choices.append(Choice(levels[-1], True))
-
-
 class _Process(Generic[P]):
-    """Levels of one arrival process, by increasing slowness."""
+    """Levels of one arrival process, by increasing slowness, then load."""
 
-    __slots__ = ("above", "by_slowness", "slownesses")
+    __slots__ = ("above", "choices", "loads", "slownesses")
 
     def __init__(self, levels: list[Level[P]]) -> None:
         self.slownesses = sorted({level.slowness for level in levels})
-        self.by_slowness = [_Levels([level for level in levels if level.slowness == slowness])
-                            for slowness in self.slownesses]
+        self.loads: list[list[float]] = []
+        self.choices: list[list[Choice[P]]] = []  # and the highest once more, for loads above it
+        for slowness in self.slownesses:
+            chosen = sorted((level for level in levels if level.slowness == slowness),
+                            key=lambda level: level.load_qps)
+            self.loads.append([level.load_qps for level in chosen])
+            self.choices.append([*(Choice(level, False) for level in chosen),
+                                 Choice(chosen[-1], True)])
         self.above = False
 
 
@@ -227,16 +171,6 @@ class PolicySet(Generic[P]):
         Called with the anticipated load when it rises above the highest level, and again only
         after it has fallen below it. It may request a policy for this load. Its exceptions reach
         the caller of :meth:`at`.
-
-    Attributes
-    ----------
-    levels, worker_types, slo_classes
-        The parameters.
-
-    Raises
-    ------
-    InvalidValueError
-        When there is no level, or two for the same load, slowness and arrival process.
     """
 
     __repr__ = brief
@@ -310,8 +244,7 @@ class PolicySet(Generic[P]):
 
     def loads(self, process: str | None = None) -> tuple[float, ...]:
         """Return the loads of the levels in requests per second, increasing."""
-        return tuple(sorted({load_qps for levels in self._group(process).by_slowness
-                             for load_qps in levels.loads}))
+        return tuple(sorted({load for loads in self._group(process).loads for load in loads}))
 
     def at(
         self, load_qps: float, process: str | None = None, slowness: float = 1.0
@@ -331,12 +264,6 @@ class PolicySet(Generic[P]):
             Label of the arrival process; optional if the set has only one.
         slowness
             Service time as a multiple of the profiled one, > 0.
-
-        Raises
-        ------
-        InvalidValueError
-            When the load is negative or NaN, the slowness not a finite number above 0, the set
-            has no such process, or none is named and it has several.
         """
         if not load_qps >= 0:
             raise InvalidValueError("not a load", where="load_qps", value=load_qps,
@@ -349,8 +276,7 @@ class PolicySet(Generic[P]):
             if place == len(group.slownesses):
                 place -= 1
                 remaining = slowness / group.slownesses[place]
-        levels = group.by_slowness[place]
-        choice = levels.choices[bisect_left(levels.loads, load_qps)]
+        choice = group.choices[place][bisect_left(group.loads[place], load_qps)]
         if choice.above_highest != group.above:
             group.above = choice.above_highest
             if group.above and self._on_above_highest is not None:

@@ -111,14 +111,9 @@ RecordType = TypeVar("RecordType", bound=Record)
 def record_of(
     record: type[RecordType], item: Fields, *, alone: bool = True, **extra: Any
 ) -> RecordType:
-    """Read a record from an object.
+    """Read a record from an object, which may have further fields unless it is ``alone``.
 
-    Parameters
-    ----------
-    alone
-        Whether the object may have no other fields than the record's.
-    **extra
-        Values of fields that the object lacks.
+    ``extra`` are values of fields that the object lacks.
     """
     readers = _readers(cast(Hashable, record))
     if record.FORMAT:

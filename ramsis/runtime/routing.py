@@ -110,14 +110,9 @@ DISPATCH_NAMES = f"{', '.join(_FIRST)} or {_LAST}"
 
 
 def by_shares(shares: Sequence[float], uniform: float) -> int:
-    """Draw an index by shares, which need not sum to 1.
+    """Draw an index by shares, which are not negative, not all 0, and need not sum to 1.
 
-    Parameters
-    ----------
-    shares
-        One or more, not negative, not all 0.
-    uniform
-        Uniform random number in [0, 1).
+    ``uniform`` is a uniform random number in [0, 1).
     """
     upto = list(accumulate(shares))
     return min(bisect_left(upto, uniform * upto[-1]), len(upto) - 1)

@@ -142,13 +142,7 @@ class ScalingTable(WrittenRecord):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Load the table in a file, or in the ``scaling.json`` of a folder.
-
-        Raises
-        ------
-        InputFileError
-            The file cannot be read or breaks its format.
-        """
+        """Load the table in a file, or in the ``scaling.json`` of a folder."""
         file = Path(path)
         file = file / SCALING_NAME if file.is_dir() else file
         return cls.from_document(read_json(file), str(file))

@@ -37,18 +37,8 @@ _NEVER = Wait(None)
 class Selector:
     """Lookup of decisions in a policy's table.
 
-    Parameters
-    ----------
-    table
-        Decision table; available as the attribute ``table``.
-    cascade
-        The policy's second opinions, if any; available as the attribute ``cascade``. The lookup
-        itself ignores them.
-
-    Attributes
-    ----------
-    largest_batch
-        Largest batch in the table.
+    The decision table and the policy's second opinions, if any, which the lookup itself ignores,
+    are the attributes ``table`` and ``cascade``. ``largest_batch`` is that of the table.
 
     Examples
     --------
@@ -175,14 +165,10 @@ class Selector:
 def compiled(table: DecisionTable) -> tuple[list[list[Row]], Drop | Decision | None]:
     """Compile the answers of a table for lookups.
 
-    Returns
-    -------
-    rows
-        For each idle level after 0 and each queue level after 0: the slacks in ms from which the
-        next answer holds, and the answers, one more than slacks. Levels that share a row of the
-        table share the object.
-    longer
-        Answer for a queue longer than the last level; None for that of the last level.
+    Return the rows and the answer for a queue longer than the last level, None for that of the
+    last level. A row, for each idle level after 0 and each queue level after 0, has the slacks in
+    ms from which the next answer holds, and the answers, one more than slacks. Levels that share a
+    row of the table share the object.
     """
     actions = [Decision(table.models[m], b, table.size_of(m, b)) for m, b in table.actions]
     rows = [_row(row, table.slack_ms, actions) for row in table.rows]
