@@ -23,7 +23,7 @@ anticipates. In addition:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Any
@@ -46,9 +46,11 @@ from ramsis.sim import _kernels as central
 from ramsis.sim._kernels import RunTerms
 from ramsis.sim.compiled import lines_of
 from ramsis.sim.schedulers import Policies
-from ramsis.sim.tables import Compiled, level_of, stack
+from ramsis.sim.tables import Tables, level_of, stack
 
 PolicyLevels = PolicySet[Policy] | Iterable[Policy]
+_TablesFor = Callable[[int], Tables]
+"""Function that returns the tables for a number of active workers."""
 
 NEVER_ANSWERED, DROPPED, LOST = -1, -2, -3
 """Codes in place of a request's model: it waited at the end, was dropped, or was in the batch or
@@ -70,7 +72,7 @@ class DecisionTables:
     models: tuple[str, ...]  # shape (M,)
     accuracy: FloatArray  # shape (M,)
     levels: FloatArray  # probability levels of the quantiles, shape (Q,)
-    tables: Mapping[int, Compiled]  # by number of active workers
+    tables: Mapping[int, Tables]  # by number of active workers
     quantiles_ms: FloatArray  # service times, shape (M, B, Q); Q = 1 for fixed service times
 
     @classmethod
@@ -112,7 +114,7 @@ class DecisionTables:
         for workers, levels in by_workers.items():
             placed = [(policy, [place[model.name] for model in policy.models])
                       for policy in levels]
-            compiled[workers] = Compiled(dispatches[0], stack(level_of(*pair) for pair in placed))
+            compiled[workers] = stack(level_of(*pair) for pair in placed)
         accuracy = np.array([policy.models[row].accuracy for policy, row in largest.values()])
         return cls(dispatches[0], names, accuracy, every[0].levels, compiled, quantiles_ms)
 
@@ -271,7 +273,14 @@ def play(
                            f"0 to {duration_ms:g}, the duration")
     rng = np.random.default_rng(fleet.seed)
     draws = rng.random(len(arrivals) if tables.draws else 0)
-    station = _STATIONS[tables.dispatch](_Tables(tables, arrivals, draws, fleet), fleet.start)
+    window_ms = float(fleet.window_ms)
+    terms = uniform(RunTerms(
+        slo_ms=float(fleet.slo_ms), network_ms=0.0, workers=0, level=-1, window_ms=window_ms,
+        shortest_ms=SHORTEST_SPAN * window_ms, quantiles_ms=tables.quantiles_ms,
+        quantile_levels=tables.levels, near_level=near_levels(tables.levels), uniform=draws))
+    compiled = {size: uniform(known) for size, known in tables.tables.items()}
+    station = _STATIONS[tables.dispatch](
+        arrivals, terms, lambda active: compiled[tables.size(active)], fleet.start)
     workers = _Workers(station, fleet, rng.spawn(1)[0])
     decisions = np.zeros((len(edge_ms) - 1, 3), np.int64)  # wanted, active, starting
     decisions[0] = fleet.start, fleet.start, 0
@@ -392,37 +401,17 @@ class _Workers:
             self.now_ms = until_ms
 
 
-class _Tables:
-    """Compiled tables and run terms by the number of active workers."""
-
-    def __init__(
-        self, tables: DecisionTables, arrival_ms: FloatArray, draws: FloatArray, fleet: FleetTerms
-    ) -> None:
-        self.tables, self.compiled = tables, dict[int, tuple[Any, RunTerms]]()
-        self.arrival_ms, self.slo_ms = arrival_ms, float(fleet.slo_ms)
-        window_ms = float(fleet.window_ms)
-        terms = uniform(RunTerms(
-            slo_ms=self.slo_ms, network_ms=0.0, workers=0, level=-1,
-            window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
-            quantiles_ms=tables.quantiles_ms, quantile_levels=tables.levels,
-            near_level=near_levels(tables.levels), uniform=draws))
-        for workers, compiled in tables.tables.items():
-            self.compiled[workers] = uniform(compiled.tables), terms
-
-    def at(self, active: int) -> tuple[Any, RunTerms]:
-        """Return the tables and terms for a number of active workers."""
-        return self.compiled[self.tables.size(active)]
-
-
 class _Central:
     """Workers that share a central queue."""
 
-    def __init__(self, tables: _Tables, active: int) -> None:
-        self.tables, self.arrival_ms = tables, tables.arrival_ms
+    def __init__(
+        self, arrival_ms: FloatArray, terms: RunTerms, tables: _TablesFor, active: int
+    ) -> None:
+        self.arrival_ms, self.terms, self.tables = arrival_ms, terms, tables
         self.active, self.changed_ms = active, -math.inf
-        self.lines = lines_of(len(self.arrival_ms), np.array([tables.slo_ms]))
-        self.room = central.DecisionRoom.of(len(self.arrival_ms))
-        self.drop_ms = np.empty(len(self.arrival_ms))
+        self.lines = lines_of(len(arrival_ms), np.array([terms.slo_ms]))
+        self.room = central.DecisionRoom.of(len(arrival_ms))
+        self.drop_ms = np.empty(len(arrival_ms))
         self.state = central.CentralState.of(active)
         self.numbered = active  # workers so far; a new one gets the next number
         # time of the first ``worked`` batches, less what failures have cut off
@@ -443,7 +432,8 @@ class _Central:
         if until_ms <= self.changed_ms:
             return
         central.central_queue(until_ms, self.changed_ms, self.arrival_ms, self.lines,
-                              *self.tables.at(self.active), self.state, self.room, self.drop_ms)
+                              self.tables(self.active), self.terms, self.state, self.room,
+                              self.drop_ms)
         self.changed_ms = -math.inf
 
     def add(self, now_ms: float) -> None:
@@ -540,9 +530,11 @@ class _Central:
 class _OwnQueues:
     """Workers with one queue each, in numbered slots, under round-robin dispatch."""
 
-    def __init__(self, tables: _Tables, active: int) -> None:
-        self.tables, self.arrival_ms = tables, tables.arrival_ms
-        requests = len(self.arrival_ms)
+    def __init__(
+        self, arrival_ms: FloatArray, terms: RunTerms, tables: _TablesFor, active: int
+    ) -> None:
+        self.arrival_ms, self.terms, self.tables = arrival_ms, terms, tables
+        requests = len(arrival_ms)
         self.out = kernels.Outcomes(np.full(requests, np.inf),
                                     np.full(requests, NEVER_ANSWERED, dtype=np.int16))
         self.slots = np.arange(active)
@@ -550,7 +542,7 @@ class _OwnQueues:
         self._left_ms = 0.0
         none = np.zeros(0, np.int64)
         self.state = kernels.OwnState(
-            np.zeros(2, np.int64), np.zeros(1), np.empty(len(self.arrival_ms), np.int32),
+            np.zeros(2, np.int64), np.zeros(1), np.empty(requests, np.int32),
             none, none, none, none, none, np.zeros(0), none, none, none, none)
         self._make_room(active)
 
@@ -563,7 +555,7 @@ class _OwnQueues:
         """Process all events before a time."""
         serving = np.concatenate([self.slots, np.array(sorted(self.leaving), dtype=np.int64)])
         kernels.round_robin(until_ms, self.slots, serving, self.arrival_ms,
-                            *self.tables.at(self.active), self.state, self.out)
+                            self.tables(self.active), self.terms, self.state, self.out)
         for slot, since_ms in list(self.leaving.items()):
             if not self.state.waiting[slot] and self.state.free_ms[slot] < until_ms:
                 self._left_ms += max(float(self.state.free_ms[slot]) - since_ms, 0.0)
