@@ -1,12 +1,9 @@
 """The table of second opinions in the docs is that of the kept rows."""
 
-import sys
 from pathlib import Path
 
-import pandas as pd
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import cascade_workers
+import pandas as pd
 
 from scripts.cascade_families import FAMILIES
 from scripts.cascade_families import sentence_of as families_sentence

@@ -1,13 +1,9 @@
 """``scripts/clockwork_rl.py``: tables of the page from the kept rows, and what the rows show."""
 
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-
 import clockwork_rl
+import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 KEPT = DOCS / "results" / "clockwork-rl.csv"

@@ -11,14 +11,11 @@ from typing import Any
 
 import click
 import pytest
+import texts as rows_of_texts
 
 from ramsis.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "scripts"))
-
-import texts as rows_of_texts  # noqa: E402
-
 ROWS = rows_of_texts.read_rows()
 COMMANDS = sorted({row.command for row in ROWS if row.command})
 

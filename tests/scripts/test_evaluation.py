@@ -14,19 +14,17 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from evaluation import case as rules
+from evaluation import fleets, savings, specs, tables
+from evaluation.case import Case
+from evaluation.experiments import EXPERIMENTS
+
+from ramsis.arrivals.load_table import read_rates
+from ramsis.errors import InvalidValueError
+from ramsis.sim import Fleet
+from ramsis.sweep import SweepSpec
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-sys.path.append(str(SCRIPTS))
-
-from evaluation import case as rules  # noqa: E402
-from evaluation import fleets, savings, specs, tables  # noqa: E402
-from evaluation.case import Case  # noqa: E402
-from evaluation.experiments import EXPERIMENTS  # noqa: E402
-
-from ramsis.arrivals.load_table import read_rates  # noqa: E402
-from ramsis.errors import InvalidValueError  # noqa: E402
-from ramsis.sim import Fleet  # noqa: E402
-from ramsis.sweep import SweepSpec  # noqa: E402
-
 FLEETS = ("fleets", "fleet_promises", "robustness")
 ENTRIES = sorted({*EXPERIMENTS, "table2"} - {*FLEETS})
 

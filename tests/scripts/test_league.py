@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 pytest.importorskip("sklearn")
 pytest.importorskip("skl2onnx")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from league import best, figure, table
 from study import with_part
 

@@ -1,10 +1,9 @@
 """Other schedulers as tables that a server follows: they do what the schedulers do."""
 
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from live.baselines import as_policy, with_fixed_threshold
 
 from ramsis.cluster import Cluster
 from ramsis.policy import policy_text
@@ -24,9 +23,6 @@ from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.cascades.samples import profile_with_confidences
 from tests.slow import slow_after
 from tests.synthesis.samples import tiny_profile
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from live.baselines import as_policy, with_fixed_threshold
 
 
 @pytest.mark.parametrize("slo_ms", [15.0, 40.0])  # two models are in time, or three

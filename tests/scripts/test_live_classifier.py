@@ -11,14 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from live import classifier
 
 from scripts.minilm import Encoder, embedded
 from tests.scripts.test_minilm import WIDTH, WORDS, _wheel
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-from live import classifier  # noqa: E402
-
 WHEEL = os.environ.get("RAMSIS_MINILM_WHEEL", "")
 
 

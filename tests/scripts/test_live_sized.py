@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from live.sized import (
     CLASSES,
     MOST_TOKENS,

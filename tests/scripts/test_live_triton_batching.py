@@ -1,20 +1,17 @@
 """The batching library inside Triton: the page has the kept rows, and how batches are compared."""
 
 import csv
-import sys
 from pathlib import Path
 from random import Random
 
 import pandas as pd
+from live import triton_batching as live
+
+from ramsis.runtime.fields import Fields
+from ramsis.runtime.sized import SizedRule, SizedTables
+from tests.reference import sized_lookup
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-from live import triton_batching as live  # noqa: E402
-
-from ramsis.runtime.fields import Fields  # noqa: E402
-from ramsis.runtime.sized import SizedRule, SizedTables  # noqa: E402
-from tests.reference import sized_lookup  # noqa: E402
-
 with (ROOT / "docs/results/triton-batching.csv").open(newline="") as file:
     ROWS = {row["run"]: row for row in csv.DictReader(file)}
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import pandas as pd
-import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-
 import paper
+import pytest
 
 ROWS = pd.read_csv(paper.ROWS)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import partitions
 import pytest
 from scipy.optimize import LinearConstraint, milp
 
@@ -16,11 +16,6 @@ from placement_milp.partitions import shipped_partitions
 from ramsis.profiles.importers.instances import read_instance_profile
 from ramsis.profiles.importers.rows import read_rows
 from tests.reference.partitions import fits
-
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-sys.path.append(str(SCRIPTS))
-
-import partitions  # noqa: E402
 
 PROFILE = """\
 model,instance,batch,processes,latency_ms,throughput_rps

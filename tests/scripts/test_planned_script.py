@@ -1,14 +1,9 @@
 """``scripts/planned.py``: random scenarios, and rows that are kept."""
 
 import json
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import planned
+import pytest
 
 ARGUMENTS = ["--random", "3", "--seed", "4", "--no-bound", "--scheduler", "clockwork"]
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
-from pathlib import Path
 
 import pandas as pd
-import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-
 import promises
 import promises_from_samples as samples
 import promises_on_profiles as profiles
+import pytest
 from promises_on_profiles import Setting, capacity_qps
 from study import spread
 

@@ -1,13 +1,8 @@
 """The results page and the rows that it is made from."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-
 import results
 
 PROMISES = [

@@ -1,14 +1,9 @@
 """``scripts/scaling.py``: a fleet that knows the loads, against all that it could do."""
 
-import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-
 import scaling
 
 

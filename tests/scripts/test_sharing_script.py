@@ -1,15 +1,9 @@
 """The script that compares policies of sharing: its rows, its grid, and what it refuses."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-sys.path.append(str(SCRIPTS))
-
-import sharing  # noqa: E402
+import sharing
 
 _PROFILE = """\
 model,batch,latency_s,throughput_rps,mem_cap_pct,ach_occ_pct,wavg_ach_occ_pct,wavg_sm_util_pct,flag

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-
-from ramsis.scenario import schema
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import sigmaos
 from sigmaos import PRINTED_S, TABLES
+
+from ramsis.scenario import schema
 
 
 @pytest.fixture(scope="module")

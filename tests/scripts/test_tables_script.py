@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-
 import tables
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

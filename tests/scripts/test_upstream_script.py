@@ -1,10 +1,8 @@
 """The page on upstreams: its table is that of the kept rows, and these keep the promise."""
 
 import csv
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from upstream import table
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
+import igniter as igniter_script
 import numpy as np
 import pytest
 
@@ -39,10 +38,6 @@ from ramsis.studies.sharing.igniter import CacheTerm, GpuWorkload, PowerTerm, Sc
 from ramsis.studies.sharing.presets import gpu_sharing, igniter, queue_aware, usher, wao_usher
 from tests.placement.samples import problem, shared_problem
 from tests.slow import slow_after
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-
-import igniter as igniter_script
 
 VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 

@@ -34,17 +34,10 @@ __all__ = ["V100", "GpuLimits", "Heights", "Kernel", "KernelMetrics", "Launch", 
 
 @dataclass(frozen=True, slots=True)
 class GpuLimits:
-    """Hardware limits of a GPU on resident blocks.
+    """Hardware limits of a GPU on resident blocks."""
 
-    Attributes
-    ----------
-    sms
-        Multiprocessors.
-    threads, blocks, registers, shared_memory_bytes
-        Limits of each multiprocessor.
-    """
-
-    sms: int
+    sms: int  # multiprocessors
+    # limits of each multiprocessor
     threads: int
     blocks: int
     registers: int
@@ -63,22 +56,12 @@ V100 = GpuLimits(sms=80, threads=2048, blocks=32, registers=65536, shared_memory
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The launch configuration of a kernel.
+    """The launch configuration of a kernel."""
 
-    Attributes
-    ----------
-    grid, block
-        Blocks of the grid and threads of a block, in three dimensions.
-    registers
-        Registers of a thread.
-    shared_memory_bytes
-        Of a block, static and dynamic.
-    """
-
-    grid: tuple[int, int, int]
+    grid: tuple[int, int, int]  # blocks
     block: tuple[int, int, int]
-    registers: int = 0
-    shared_memory_bytes: int = 0
+    registers: int = 0  # of a thread
+    shared_memory_bytes: int = 0  # of a block, static and dynamic
 
 
 class Kernel(NamedTuple):

@@ -47,32 +47,18 @@ _RATE_STEP_RPS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class SharedBatch:
-    """Profile of a batch of a model, alone on a GPU.
-
-    Attributes
-    ----------
-    model, gpu_type, batch
-        Model, GPU type and batch size, from 1.
-    latency_ms
-        Latency of the batch, > 0.
-    memory
-        Share of the GPU's memory, in (0, 1].
-    occupancy, weighted_occupancy
-        Largest and mean achieved occupancy, in [0, 1].
-    utilisation
-        Mean share of the multiprocessors in use, in [0, 1].
-    mps_share
-        Share of the multiprocessors that it was limited to; ``None`` is all of them.
-    """
+    """Profile of a batch of a model, alone on a GPU."""
 
     model: str
     gpu_type: str
     batch: int
-    latency_ms: float
-    memory: float
+    latency_ms: float  # > 0
+    memory: float  # share of the GPU's memory, in (0, 1]
+    # largest and mean achieved occupancy, in [0, 1]
     occupancy: float
     weighted_occupancy: float
-    utilisation: float
+    utilisation: float  # mean share of the multiprocessors in use, in [0, 1]
+    # share of the multiprocessors that it was limited to; ``None`` is all of them
     mps_share: float | None = None
 
     @property
@@ -83,18 +69,10 @@ class SharedBatch:
 
 @dataclass(frozen=True)
 class SharingProfile:
-    """Sharing profile of several models.
+    """Sharing profile of several models."""
 
-    Attributes
-    ----------
-    rows
-        One entry for each model, GPU type, batch and share.
-    skipped
-        Messages on the rows that were skipped as unreadable.
-    """
-
-    rows: tuple[SharedBatch, ...]
-    skipped: tuple[str, ...] = ()
+    rows: tuple[SharedBatch, ...]  # one for each model, GPU type, batch and share
+    skipped: tuple[str, ...] = ()  # messages on unreadable rows
 
     def models(self) -> tuple[str, ...]:
         """Names of the models, in the order of the file."""
