@@ -1,6 +1,6 @@
 """Second opinions of other models than the digits': never worse than one model, on the truth.
 
-python scripts/cascade_families.py --rows docs/results/cascade-families.csv
+python scripts/cascade_families.py
 
 Families of four models each, with the times of four models of ``digits-cpu``. Requests differ in
 hardness, and answers are drawn:
@@ -21,11 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from study import complete, parser_of
+from study import keep_rows
 
 from ramsis import load_profile
 from ramsis.arrays import FloatArray
@@ -142,13 +141,6 @@ def sentence_of(rows: pd.DataFrame) -> str:
             f"{gain.min():.4f} at least.")
 
 
-def main() -> None:
-    """Play the families that the file lacks."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--rows", type=Path, required=True)
-    cases = [{"family": family} for family in FAMILIES]
-    print(sentence_of(complete(parser.parse_args().rows, cases, rows_of)))
-
-
 if __name__ == "__main__":
-    main()
+    keep_rows(__doc__, "cascade-families", [{"family": family} for family in FAMILIES],
+              rows_of, sentence_of)

@@ -1,6 +1,6 @@
 """Promises with second opinions against simulation, in settings drawn at random.
 
-python scripts/cascade_promises.py --rows docs/results/cascade-promises.csv [--settings 40]
+python scripts/cascade_promises.py
 
 Each setting is played through the command line: ``ramsis generate --cascades``, then ``ramsis
 simulate --policy`` on other seeds. Of every fourth policy the simulator of ``ramsis verify``,
@@ -16,9 +16,8 @@ Rows that the file has are not played again.
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from study import answer_of, complete, parser_of
+from study import answer_of, keep_rows
 
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy, read_set
@@ -118,16 +117,6 @@ def sentence_of(rows: pd.DataFrame) -> str:
             "wider.")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Play the settings that the file lacks, and print those that do not hold."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--rows", type=Path, required=True)
-    parser.add_argument("--settings", type=int, default=40)
-    chosen = parser.parse_args(arguments)
-    cases = [{"setting": number} for number in range(chosen.settings)]
-    print(sentence_of(complete(chosen.rows, cases, played)))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    keep_rows(__doc__, "cascade-promises", [{"setting": number} for number in range(40)],
+              played, sentence_of)

@@ -1,6 +1,6 @@
 """What policies for requests with a size promise, beside simulations of other requests.
 
-python scripts/sized_promises.py --rows docs/results/sized-promises.csv
+python scripts/sized_promises.py
 
 Each setting is written as soon as it has ended; those that the file has are not run again.
 """
@@ -8,11 +8,10 @@ Each setting is written as soon as it has ended; those that the file has are not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sized import CELLS
-from study import complete, parser_of
+from study import keep_rows
 
 from ramsis.sim import ConstantLoad
 from ramsis.sized.policy import generate_sized
@@ -61,12 +60,5 @@ def rows_of(**terms: Any) -> Iterator[dict[str, Any]]:
                "decides": "replanned-dp" if policy.tables.plan else "rule"}
 
 
-def main() -> None:
-    """Write the rows that the file lacks."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--rows", type=Path, required=True)
-    complete(parser.parse_args().rows, [setting._asdict() for setting in SETTINGS], rows_of)
-
-
 if __name__ == "__main__":
-    main()
+    keep_rows(__doc__, "sized-promises", [setting._asdict() for setting in SETTINGS], rows_of)

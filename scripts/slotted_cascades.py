@@ -1,6 +1,6 @@
 """The rule for second opinions beside the exact optimum, and the bound beside both.
 
-python scripts/slotted_cascades.py --rows docs/results/slotted-cascades.csv
+python scripts/slotted_cascades.py
 
 One worker serves by a small and a large model, with one threshold, and time is cut into slots of
 1 ms, in each of which a request comes with a probability. Then the best policy is known exactly
@@ -21,11 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from study import complete, parser_of
+from study import keep_rows
 
 import ramsis
 from ramsis.arrays import FloatArray
@@ -114,13 +113,6 @@ def sentence_of(rows: pd.DataFrame) -> str:
             f"former; the bound lies {(rows['bound'] - best).mean():.3f} above the latter.")
 
 
-def main() -> None:
-    """Play the settings that the file lacks."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--rows", type=Path, required=True)
-    cases = [{"due": due, "came": came} for due, came in SETTINGS]
-    print(sentence_of(complete(parser.parse_args().rows, cases, played)))
-
-
 if __name__ == "__main__":
-    main()
+    keep_rows(__doc__, "slotted-cascades", [{"due": due, "came": came} for due, came in SETTINGS],
+              played, sentence_of)

@@ -92,6 +92,22 @@ def complete(
     return pd.read_csv(path)
 
 
+def keep_rows(
+    description: str | None, name: str, cases: Iterable[Mapping[str, Any]],
+    rows_of: Callable[..., Iterable[Mapping[str, Any]]],
+    text_of: Callable[[pd.DataFrame], str] | None = None,
+) -> None:
+    """Run the command line of a study: complete its kept rows, and print what a page says of them.
+
+    The rows are those of docs/results, unless ``--rows`` names another file.
+    """
+    parser = parser_of(description)
+    parser.add_argument("--rows", type=Path, default=ROOT / "docs" / "results" / f"{name}.csv")
+    rows = complete(parser.parse_args().rows, cases, rows_of)
+    if text_of is not None:
+        print(text_of(rows))
+
+
 def _write(path: Path, kept: list[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> None:
     before = len(kept)
     kept += map(_texts, new)

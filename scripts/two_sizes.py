@@ -1,6 +1,6 @@
 """The rule for requests with a size, beside the exact optimum for two sizes.
 
-python scripts/two_sizes.py --rows docs/results/two-sizes.csv [--settings 20]
+python scripts/two_sizes.py
 
 Time is cut into slots of 10 ms. In each a short request and a long one come, each with a
 probability of its own, and are due seven slots later; a batch takes a whole number of slots. Which
@@ -17,11 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from study import complete, parser_of
+from study import keep_rows
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import SizeDistribution
@@ -109,14 +108,5 @@ def played(setting: int) -> Iterator[dict[str, object]]:
         "bound": bound.upper_bound * len(played.size) / PLAYED}
 
 
-def main() -> None:
-    """Write the rows that the file lacks."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--rows", type=Path, required=True)
-    parser.add_argument("--settings", type=int, default=20)
-    chosen = parser.parse_args()
-    complete(chosen.rows, [{"setting": number} for number in range(chosen.settings)], played)
-
-
 if __name__ == "__main__":
-    main()
+    keep_rows(__doc__, "two-sizes", [{"setting": number} for number in range(20)], played)
