@@ -78,23 +78,10 @@ def audit_sized(
 ) -> SizedAudit:
     """Audit a log whose requests have a size.
 
-    Parameters
-    ----------
-    service : str
-        Statistic of the profile with which batches are compared.
-    schedulers : mapping of str to SizedScheduler or None
-        Schedulers simulated on the same requests, by label; None for the policy of the log's load.
-    where : str
-        Name of the log in messages.
-    on_progress : callable
-        Called after each scheduler.
-
-    Raises
-    ------
-    InputFileError
-        Requests without a size or with several deadlines, or models that the profile lacks.
-    InvalidValueError
-        A size beyond the profile.
+    Batches are compared with the statistic ``service`` of the profile. ``schedulers`` are
+    simulated on the same requests, by label, None for the policy of the log's load;
+    ``on_progress`` is called after each. Messages call the log ``where``. Requests without a size
+    or with several deadlines, and models or sizes that the profile lacks, are refused.
     """
     check_number_of("workers", workers)
     if not log.size.all():

@@ -228,15 +228,9 @@ class Dispatcher(DispatcherBase[R]):
     ) -> list[Ticket[R]]:
         """Return the requests of an ending batch whose first answers are unsure.
 
-        Pass them to :meth:`finished`, and send the other answers. Second opinions are never
-        unsure, nor is any answer without ``second_opinions`` in the settings and in the policy.
-
-        Parameters
-        ----------
-        start
-            The batch, which has not been reported as finished.
-        confidences
-            Confidences of its answers, in the order of its tickets.
+        ``confidences`` are those of its answers, in the order of its tickets. Pass the requests to
+        :meth:`finished`, and send the other answers. Second opinions are never unsure, nor is any
+        answer without ``second_opinions`` in the settings and in the policy.
         """
         due_ms = self._clock(now_ms) + self.overhead_ms
         for station in self._stations:
@@ -256,15 +250,10 @@ class Dispatcher(DispatcherBase[R]):
     ) -> Orders[R]:
         """Record that a worker has finished its batch and is idle.
 
-        If a second opinion failed, the caller sends the first answer.
-
-        Parameters
-        ----------
-        unsure
-            The batch's requests that wait for a second opinion, by :meth:`unsure`.
-        ask
-            As for :meth:`arrive`; but if the largest batch waits for the worker, it is dispatched
-            in any case, as further arrivals could not make it larger.
+        Its ``unsure`` requests, by :meth:`unsure`, wait for a second opinion. If a second opinion
+        failed, the caller sends the first answer. ``ask`` is as for :meth:`arrive`; but if the
+        largest batch waits for the worker, it is dispatched in any case, as further arrivals could
+        not make it larger.
         """
         self._check_busy(worker)
         now_ms = self._clock(now_ms)
@@ -297,13 +286,8 @@ class Dispatcher(DispatcherBase[R]):
 
         Requests in its own queue are rerouted. While all workers are down, requests are dropped at
         their deadline. To let a worker leave, call this during its batch, too, but do not call
-        :meth:`finished` at its end.
-
-        Parameters
-        ----------
-        again
-            The batch that it ran, to queue its requests again. For second opinions, the first
-            answers are sent instead.
+        :meth:`finished` at its end. ``again`` is the batch that it ran, to queue its requests
+        again; for second opinions, the first answers are sent instead.
         """
         now_ms = self._clock(now_ms)
         orders: Orders[R] = Orders([], [], self._standing.get(worker, []))
@@ -367,11 +351,8 @@ class Dispatcher(DispatcherBase[R]):
     ) -> Orders[R]:
         """Exchange the policy set; waiting and running requests are kept.
 
-        Parameters
-        ----------
-        slowness
-            Service time as a multiple of the one of the *new* policies' profile; unchanged by
-            default.
+        ``slowness`` is the service time as a multiple of the one of the *new* policies' profile;
+        unchanged by default.
         """
         now_ms = self._clock(now_ms)
         if slowness is not None:
@@ -422,18 +403,11 @@ class Dispatcher(DispatcherBase[R]):
                                        if id(entry.request) in gone])
 
     def make_room(self, now_ms: float, count: int, deadline_ms: float) -> Orders[R]:
-        """Drop some waiting requests to make room for requests with an earlier deadline.
+        """Drop ``count`` waiting requests, to make room for ones that are due at ``deadline_ms``.
 
         Requests that wait for a second opinion go first: their first answers are sent. Then
         requests past their deadline that still want a late answer are dropped, then those with the
         latest deadlines. None is dropped unless ``count`` are late, or due after the new ones.
-
-        Parameters
-        ----------
-        count
-            Number of requests to drop, >= 1.
-        deadline_ms
-            Deadline of the new requests.
         """
         late = [entry[2] for queue in self._queues for entry in queue.late]
         if self._due_last_ms > deadline_ms:  # otherwise no waiting request is due later

@@ -15,20 +15,8 @@ from ramsis.errors import FINITE, InputFileError, Rule, whole
 class Fields:
     """Checked access to the fields of one JSON object of a file.
 
-    Parameters
-    ----------
-    values
-        The parsed object.
-    file
-        Name of the file, for messages.
-    path
-        JSON path of the object in the file; empty at the top level.
-
-    Raises
-    ------
-    InputFileError
-        ``values`` is not an object; in methods, the field is missing, of the wrong type, or out
-        of range.
+    ``values`` are the parsed object, at a JSON path of the file, which is empty at the top level.
+    A field that is missing, of the wrong type or out of range is an InputFileError.
 
     Examples
     --------

@@ -32,16 +32,9 @@ _TURN_MS = 2.0
 class Front(Generic[R]):
     """Base of fronts: passes events to a dispatcher and carries out orders, without the timer.
 
-    Parameters
-    ----------
-    start
-        Called to start a batch on its worker.
-    drop
-        Called with each dropped request.
-    clock_s
-        Monotonic clock in seconds.
-    answer
-        Called to send a final first answer; required with second opinions.
+    ``start`` is called to start a batch on its worker, ``drop`` with each dropped request, and
+    ``answer``, which second opinions require, to send a final first answer. ``clock_s`` is a
+    monotonic clock in seconds.
     """
 
     _asks = True  # whether each event is dispatched at once
@@ -66,14 +59,9 @@ class Front(Generic[R]):
         self, requests: Sequence[R], slo_ms: float, *, arrival_ms: float | None = None,
         late_ms: float = 0.0,
     ) -> None:
-        """Route requests that must be answered within ``slo_ms`` of their arrival.
+        """Route requests that must be answered within ``slo_ms`` of their arrival, by default now.
 
-        Parameters
-        ----------
-        arrival_ms
-            Time of arrival; by default now.
-        late_ms
-            Time after the deadline for which an answer is still useful.
+        ``late_ms`` is the time after the deadline for which an answer is still useful.
         """
         arrival_ms = self.now_ms() if arrival_ms is None else arrival_ms
         deadline_ms = arrival_ms + slo_ms
