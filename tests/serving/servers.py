@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -163,6 +165,46 @@ def body(*numbers: float, **parameters: Any) -> dict[str, Any]:
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(numbers), 3],
                         "data": [one for one in numbers for _ in range(3)]}],
             "parameters": parameters}
+
+
+class Load:
+    """Threads that each send a request every so often, and count what is answered."""
+
+    def __init__(self, server: Running, threads: int = 8, pause_s: float = 1.0,
+                 document: Any = None) -> None:
+        self.server, self.pause_s = server, pause_s
+        self._body = json.dumps(document or body(1.0))
+        self.sent, self.answered = 0, Counter[int]()
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
+
+    def at(self, load_qps: float) -> None:
+        """Send so many from now on."""
+        self.pause_s = len(self._threads) / load_qps
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+    def _run(self) -> None:
+        connection = http.client.HTTPConnection(self.server.host, self.server.port, timeout=30)
+        while not self._stop.is_set():
+            with self._lock:
+                self.sent += 1
+            connection.request("POST", "/v2/models/sums/infer", self._body)
+            answer = connection.getresponse()
+            answer.read()
+            with self._lock:
+                self.answered[answer.status] += 1
+            self._stop.wait(self.pause_s)
+        connection.close()
 
 
 def ask(port: int, path: str, document: Any = None, method: str = "POST",

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.servers import Running, make, running, until
+from tests.serving.servers import Load, Running, body, make, running, until
 
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
@@ -38,33 +38,6 @@ def server(folder):
         yield found
 
 
-class Clients:
-    """Threads that send requests one after the other, and count the answers' statuses."""
-
-    def __init__(self, server: Running, threads: int, queries: int = 1) -> None:
-        self.server, self.statuses = server, Counter[int]()
-        self._data = [[1, 2, 3]] * queries
-        self._stop, self._lock = threading.Event(), threading.Lock()
-        self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
-
-    def __enter__(self) -> Clients:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            status, _ = self.server.infer(self._data)
-            with self._lock:
-                self.statuses[status] += 1
-
-
 def test_a_batch_that_hangs_is_an_error_within_the_limit(server):
     status, found = server.infer([[777, 0, 0]])  # for which it would sleep a minute
     assert status == 500
@@ -81,9 +54,9 @@ def test_a_model_without_memory_is_an_error_and_its_worker_stays(server):
 
 def test_more_queries_than_there_is_room_for_are_refused_at_once(server):
     """A flood of 192 queries: what is not answered is refused, and then all is as before."""
-    with Clients(server, 24, queries=8) as clients:
-        until(lambda: clients.statuses[503] and clients.statuses[200])
-    assert set(clients.statuses) == {200, 503}
+    with Load(server, 24, 0.0, body(*[1.0] * 8)) as load:
+        until(lambda: load.answered[503] and load.answered[200])
+    assert set(load.answered) == {200, 503}
     assert server.infer([[1, 2, 3]])[0] == 200
     assert server.metric("ramsis_queued") == 0
 
@@ -91,7 +64,7 @@ def test_more_queries_than_there_is_room_for_are_refused_at_once(server):
 @pytest.mark.slow
 def test_no_answer_is_lost_while_workers_are_killed_under_load(folder):
     """Their batches run once more."""
-    with running(folder, "--retry") as server, Clients(server, 4) as clients:
+    with running(folder, "--retry") as server, Load(server, 4, 0.0) as load:
         processes = server.wait_for("ready")["processes"]
         for kill in range(3):
             time.sleep(0.3)
@@ -99,8 +72,8 @@ def test_no_answer_is_lost_while_workers_are_killed_under_load(folder):
             back = server.wait_for("worker back", kill + 1)
             processes[back["worker"]] = back["process"]
         time.sleep(0.2)
-    assert set(clients.statuses) <= {200, 503}
-    assert clients.statuses[200] > 20
+    assert set(load.answered) <= {200, 503}
+    assert load.answered[200] > 20
 
 
 def test_stopping_answers_what_is_under_way(server):

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.serving.servers import Running, make, running, until
+from tests.serving.servers import Running, body, make, running, until
+from tests.serving.test_at_once import request
 
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
@@ -51,18 +52,8 @@ def said(client: socket.socket) -> bytes:
     return found
 
 
-def whole(document: Any, *headers: str) -> bytes:
-    body = json.dumps(document).encode()
-    lines = "".join(f"{header}\r\n" for header in headers).encode()
-    return INFER + lines + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
-
-
-HANGING = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [777.0, 0, 0]}]}
-
-
-def queries(count: int, **parameters: Any) -> dict[str, Any]:
-    return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [count, 3],
-                        "data": [1.0] * (3 * count)}], "parameters": parameters}
+def asked(*numbers: float, **parameters: float) -> bytes:
+    return request(json.dumps(body(*numbers, **parameters)).encode())
 
 
 @pytest.mark.parametrize("parameters", [
@@ -76,7 +67,7 @@ def test_a_time_without_end_is_refused(server, parameters):
 
 def test_a_request_that_takes_all_room_makes_way_for_others(server):
     """Its deadline is past, and it waits for a late answer."""
-    with opened(server, whole(queries(64, deadline_ms=0.001, late_ms=600_000))) as greedy:
+    with opened(server, asked(*[1.0] * 64, deadline_ms=0.001, late_ms=600_000)) as greedy:
         until(lambda: server.metric("ramsis_queued") == 64)
         assert {server.infer([[1, 2, 3]])[0] for _ in range(3)} == {200}
         assert b" 503 " in greedy.recv(1000)
@@ -89,7 +80,8 @@ def test_what_waits_for_a_client_that_has_left_is_given_up(server):
         return server.metric("ramsis_queries_total", outcome="dropped")
 
     before = dropped()
-    with opened(server, whole(HANGING)), opened(server, whole(queries(60, deadline_ms=600_000))):
+    with opened(server, asked(777.0)), opened(
+            server, asked(*[1.0] * 60, deadline_ms=600_000)):
         until(lambda: server.metric("ramsis_queued") == 60)
     until(lambda: dropped() == before + 60)
     until(lambda: server.metric("ramsis_running") == 0)
@@ -199,8 +191,8 @@ def resident_mb(server: Running) -> float:
 
 @pytest.mark.parametrize("number", ["9" * 5000, "0" * 5000, "²", "٣", "-1", "1e3"])
 def test_a_length_of_any_form_is_read_or_refused(server, number):
-    text = whole({}, f"Inference-Header-Content-Length: {number}".encode().decode("latin-1"))
-    with opened(server, text) as client:
+    header = f"Inference-Header-Content-Length: {number}\r\n".encode().decode("latin-1")
+    with opened(server, request(b"{}", header)) as client:
         assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
@@ -210,7 +202,7 @@ def test_a_length_of_any_form_is_read_or_refused(server, number):
 def test_data_that_would_take_all_memory_are_refused(server, data):
     before_s = cpu_s(server)
     document = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [64, 3], "data": data}]}
-    with opened(server, whole(document)) as client:
+    with opened(server, request(json.dumps(document).encode())) as client:
         assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
     assert cpu_s(server) - before_s < 1.0
 
@@ -223,12 +215,12 @@ def test_large_bodies_wait_for_their_turns_and_not_all_of_them():
 
     pool = SimpleNamespace(inputs=(TensorSpec("x", "FP32", (3,)),), outputs=())
     infer = _Infer(cast(Any, SimpleNamespace(pool=pool)), 10_000, 3_000, 1.0, RequestLimits())
-    body = json.dumps(queries(40)).encode().ljust(1_000)
+    large = json.dumps(body(*[1.0] * 40)).encode().ljust(1_000)
 
     async def several() -> list[Any]:
-        found = await asyncio.gather(*(infer._parsed_in_turn({}, body) for _ in range(5)),
+        found = await asyncio.gather(*(infer._parsed_in_turn({}, large) for _ in range(5)),
                                      return_exceptions=True)
-        return [*found, await infer._parsed_in_turn({}, body)]
+        return [*found, await infer._parsed_in_turn({}, large)]
 
     kinds = [type(one).__name__ for one in asyncio.run(several())]
     assert kinds == [*["InferRequest"] * 3, *["OverloadedError"] * 2, "InferRequest"]
@@ -261,7 +253,6 @@ def test_small_requests_have_turns_between_large_ones():
 @pytest.mark.slow
 def test_an_answer_that_is_not_read_is_not_kept(server):
     """A client that sends on and on and reads nothing is closed."""
-    asked = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect((server.host, server.port))
@@ -269,7 +260,7 @@ def test_an_answer_that_is_not_read_is_not_kept(server):
         ends, closed = time.monotonic() + 30, False
         while not closed and time.monotonic() < ends:
             try:
-                client.sendall(asked)
+                client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             except ConnectionError:
                 closed = True
             time.sleep(0.002)
@@ -283,15 +274,15 @@ def test_stopping_takes_no_longer_than_it_is_given(folder):
     """Not with requests that wait long, nor with some that are not whole."""
     with running(folder, "--drain-s", "1", "--batch-timeout-s", "30") as server, \
             opened(server) as hung, opened(server, INFER) as half, \
-            opened(server, INFER + b"Content-Length: 9\r\n\r\n{") as body, \
-            opened(server, whole(queries(500, deadline_ms=600_000))) as many:
-        hung.sendall(whole(HANGING))
+            opened(server, INFER + b"Content-Length: 9\r\n\r\n{") as part, \
+            opened(server, asked(*[1.0] * 500, deadline_ms=600_000)) as many:
+        hung.sendall(asked(777.0))
         server.wait_for_batch()
         begun = time.monotonic()
         server.process.terminate()
         answers: list[bytes] = []
         threads = [threading.Thread(target=lambda one=one: answers.append(said(one)))
-                   for one in (hung, half, body, many)]
+                   for one in (hung, half, part, many)]
         for thread in threads:
             thread.start()
         assert server.process.wait(20) == 0

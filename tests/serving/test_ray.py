@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import importlib
-import json
 import re
 import signal
 import subprocess
@@ -24,8 +23,9 @@ from ramsis.errors import InputFileError
 from ramsis.serving.export.ray_configuration import yaml_text
 from ramsis.serving.ray_scaling import LOAD_METRIC, CapacityPolicy, ScalingPolicy
 from tests.cli.command import refused
-from tests.serving.servers import make, profile, until
-from tests.serving.test_scaling import BODY, Load, scaling_policy
+from tests.serving import servers
+from tests.serving.servers import Load, body, make, profile, until
+from tests.serving.test_scaling import scaling_policy
 
 LEVELS = [(100.0, 1), (200.0, 2), (400.0, 4)]
 
@@ -171,13 +171,13 @@ def ray_serves(file: Path, port: int) -> Iterator[None]:
             process.wait(60)
 
 
-def first_answer(port: int, body: str) -> Any:
+def first_answer(port: int, document: Any) -> Any:
     """What is answered once it serves."""
     ends = time.monotonic() + 240.0
     while time.monotonic() < ends:
         time.sleep(1.0)
         try:
-            status, answer = post(port, body)
+            status, answer = post(port, document)
         except (OSError, ValueError):
             continue
         if status == 200:
@@ -185,12 +185,8 @@ def first_answer(port: int, body: str) -> Any:
     raise AssertionError("no answer")
 
 
-def post(port: int, body: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    with contextlib.closing(connection):
-        connection.request("POST", "/v2/models/sums/infer", body)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read() or b"null")
+def post(port: int, document: Any) -> tuple[int, Any]:
+    return servers.ask(port, "/v2/models/sums/infer", document)
 
 
 @pytest.mark.slow
@@ -203,17 +199,14 @@ def test_serve_run_of_the_exported_file_answers(run, tmp_path):
               tmp_path / "variants.toml", "--out", file)
     assert ran.code == 0, ran.err
     file.write_text(file.read_text().replace("port: 8000", f"port: {port}"))
-    body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3],
-                                   "data": [1, 2, 3, 4, 5, 6]}],
-                       "parameters": {"deadline_ms": 10_000}})
     with ray_serves(file, port):
-        answer = first_answer(port, body)
+        answer = first_answer(port, body(2.0, 5.0, deadline_ms=10_000))
         sums = next(one for one in answer["outputs"] if one["name"] == "sum")
         assert sums["data"] == [6.0, 15.0]
         assert answer["parameters"]["in_time"]
         # what cannot be in time is refused at once, as by `ramsis serve`
-        assert post(port, body.replace("10000", "0.001"))[0] == 503
-        assert post(port, "{}")[0] == 400
+        assert post(port, body(2.0, deadline_ms=0.001))[0] == 503
+        assert post(port, {})[0] == 400
 
 
 @pytest.mark.slow
@@ -225,7 +218,7 @@ def test_replicas_of_ray_follow_the_scaling_table(run, tmp_path):
     ran = run("export", "ray-serve", tmp_path / "policies", "--variants",
               tmp_path / "variants.toml", "--out", file)
     assert ran.code == 0, ran.err
-    body = json.dumps({**json.loads(BODY), "parameters": {"deadline_ms": 20_000}})
+    document = body(1.0, deadline_ms=20_000)
 
     def running() -> int:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
@@ -235,10 +228,10 @@ def test_replicas_of_ray_follow_the_scaling_table(run, tmp_path):
         return int(float(re.search(r"^ramsis_workers_up (\S+)", told, re.M)[1]))
 
     with ray_serves(file, port):
-        first_answer(port, body)
+        first_answer(port, document)
         until(lambda: running() == 1)
         server: Any = SimpleNamespace(host="127.0.0.1", port=port)
-        with Load(server, body=body) as load:
+        with Load(server, document=document) as load:
             for load_qps, replicas in ((3.0, 1), (60.0, 2), (3.0, 1)):
                 load.at(load_qps)
                 time.sleep(5.0)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import os
 import signal
 import socket
-import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,10 +27,7 @@ from ramsis.serving.scaling.workers import Advice  # noqa: E402
 from ramsis.serving.server import ServerSettings  # noqa: E402
 from ramsis.synthesis import SynthesisSettings, generate_policy  # noqa: E402
 from tests.cli.command import refused  # noqa: E402
-from tests.serving.servers import Running, make, profile, running, until  # noqa: E402
-
-BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3],
-                               "data": [[1, 2, 3]]}]})
+from tests.serving.servers import Load, Running, make, profile, running, until  # noqa: E402
 
 
 def scaling_policy(folder: Path, dispatch: str = "round-robin", **other: Any) -> Path:
@@ -56,44 +50,6 @@ def scaling_policy(folder: Path, dispatch: str = "round-robin", **other: Any) ->
         **other}
     (folder / "policies" / "scaling.json").write_text(json.dumps(document))
     return folder
-
-
-class Load:
-    """Threads that each send a request every so often, and count what is answered."""
-
-    def __init__(self, server: Running, threads: int = 8, body: str = BODY) -> None:
-        self.server, self.body, self.pause_s = server, body, 1.0
-        self.sent, self.answered = 0, Counter[int]()
-        self._lock, self._stop = threading.Lock(), threading.Event()
-        self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
-
-    def at(self, load_qps: float) -> None:
-        """Send so many from now on."""
-        self.pause_s = len(self._threads) / load_qps
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(30)
-            assert not thread.is_alive()
-
-    def _run(self) -> None:
-        connection = http.client.HTTPConnection(self.server.host, self.server.port, timeout=30)
-        while not self._stop.is_set():
-            with self._lock:
-                self.sent += 1
-            connection.request("POST", "/v2/models/sums/infer", self.body)
-            answer = connection.getresponse()
-            answer.read()
-            with self._lock:
-                self.answered[answer.status] += 1
-            self._stop.wait(self.pause_s)
-        connection.close()
 
 
 def workers(server: Running) -> tuple[int, int, int]:
