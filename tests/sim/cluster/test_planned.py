@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ramsis.bounds import scenario_bound
-from ramsis.scenario import Requests, Scenario, draw_requests, scenario_from_document
+from ramsis.scenario import Requests, Scenario, draw_requests
 from ramsis.sim import Engine, Run, measure, scheduler
+from tests.scenario.samples import model, stream
+from tests.scenario.samples import scenario as document_scenario
 
 BATCH_MS = {1: 2.7, 2: 4.3, 4: 6.1, 8: 10.1, 16: 17.7}
 
 
-def scenario(models: int = 1, workers: int = 1, slo_ms: float = 20.0, load_ms: float = 8.0,
-             **changes: Any) -> Scenario:
-    return scenario_from_document({
-        "format": "ramsis.scenario/1", "name": "sample", "duration_s": 1,
-        "worker_types": [{"name": "gpu", "count": workers, "memory_mb": 1000}],
-        "models": [{"name": "m", "copies": models, "memory_mb": 100, "load_ms": load_ms,
-                    "latency": [{"worker_type": "gpu", "batch": batch, "latency_ms": ms}
-                                for batch, ms in BATCH_MS.items()]}],
-        "streams": [{"name": "s", "model": "m", "slo_ms": slo_ms, "workload": {"load_qps": 100}}],
-        "start": [{"worker": "gpu", "models": ["m"]}], **changes})
+def scenario(
+    models: int = 1, workers: int = 1, slo_ms: float = 20.0, load_ms: float = 8.0,
+    times: Mapping[int, float] = BATCH_MS, rate_qps: float = 100.0,
+    shares: Sequence[float] = (), worker: Mapping[str, Any] = MappingProxyType({}),
+    **changes: Any,
+) -> Scenario:
+    """Copies of a model that all workers hold at the start, and a stream for all of them."""
+    return document_scenario(**{
+        "worker_types": [{"name": "gpu", "count": workers, "memory_mb": 1000, **worker}],
+        "models": [model(copies=models, load_ms=load_ms, latency=[
+            {"worker_type": "gpu", "batch": batch, "latency_ms": ms}
+            for batch, ms in times.items()])],
+        "streams": [stream(slo_ms=slo_ms, workload={"load_qps": rate_qps},
+                           shares=list(shares) or [1] * models)],
+        **changes})
 
 
 def serve(one: Scenario, rows: list[tuple[float, int, float]] | None = None, seed: int = 0,
@@ -66,8 +75,7 @@ def test_a_size_that_takes_less_time_per_request_is_run():
 @pytest.mark.parametrize("rate_qps", [700, 1000])
 def test_a_standing_queue_does_not_end_in_small_batches(rate_qps):
     """Nine tenths of the bound; batches of what is due first alone have .426 in time at 1000/s."""
-    one = scenario(duration_s=4, streams=[
-        {"name": "s", "model": "m", "slo_ms": 20, "workload": {"load_qps": rate_qps}}])
+    one = scenario(duration_s=4, rate_qps=rate_qps)
     bound = scenario_bound(one, draw_requests(one, 0))
     assert serve(one).in_time.mean() >= 0.9 * bound.share
 
@@ -85,8 +93,8 @@ def test_earlier_deadlines_of_a_model_go_first():
 
 
 def test_models_that_are_nowhere_are_loaded_and_rare_ones_make_room():
-    one = scenario(models=3, worker_types=[{"name": "gpu", "count": 1, "memory_mb": 200}],
-                   start=[{"worker": "gpu", "models": ["m-1", "m-2"]}])
+    one = scenario(models=3, worker={"memory_mb": 200}, start=[
+        {"worker": "gpu", "models": ["m-1", "m-2"]}])
     rows = [*((float(k), 0, 20.0) for k in range(0, 100, 5)), (100.0, 2, 30.0), (150.0, 0, 20.0)]
     run = serve(one, rows)
     assert run.in_time.all()
@@ -105,11 +113,8 @@ def test_a_busy_workers_model_is_loaded_onto_an_idle_one_too():
 @pytest.mark.parametrize("changes", [
     {}, {"loading": "blocking"}, {"lanes": 2}, {"max_models": 1}, {"loads_at_a_time": 2}])
 def test_no_more_than_the_bound_on_workers_of_all_kinds(changes):
-    one = scenario(
-        models=4, slo_ms=25.0, worker_types=[{"name": "gpu", "count": 2, "memory_mb": 250,
-                                              **changes}],
-        streams=[{"name": "s", "model": "m", "slo_ms": 25, "workload": {"load_qps": 900}}],
-        start=[{"worker": "gpu-1", "models": ["m-1"]}])
+    one = scenario(models=4, workers=2, slo_ms=25.0, worker={"memory_mb": 250, **changes},
+                   rate_qps=900, start=[{"worker": "gpu-1", "models": ["m-1"]}])
     run = serve(one)
     found = scenario_bound(one, draw_requests(one, 0), rounds=40)
     figures = measure(run)
@@ -119,8 +124,7 @@ def test_no_more_than_the_bound_on_workers_of_all_kinds(changes):
 
 
 def test_better_than_clockwork_at_a_low_slo():
-    one = scenario(models=10, workers=3, slo_ms=8.0, streams=[
-        {"name": "s", "model": "m", "slo_ms": 8, "workload": {"load_qps": 1300}}])
+    one = scenario(models=10, workers=3, slo_ms=8.0, rate_qps=1300)
     planned, clockwork = (measure(serve(one, name=name)).in_time
                           for name in ("planned", "clockwork"))
     assert planned > 1.02 * clockwork
@@ -128,16 +132,9 @@ def test_better_than_clockwork_at_a_low_slo():
 
 def test_the_last_free_place_does_not_change_hands_all_the_time():
     """Eight models on three workers of three places."""
-    busy = scenario_from_document({
-        "format": "ramsis.scenario/1", "name": "one place more", "duration_s": 20,
-        "worker_types": [{"name": "gpu", "count": 3, "memory_mb": 900, "load_mb_per_s": 4000}],
-        "models": [{"name": "m", "copies": 8, "memory_mb": 300, "latency": [
-            {"worker_type": "gpu", "batch": 1, "latency_ms": 10},
-            {"worker_type": "gpu", "batch": 4, "latency_ms": 25}]}],
-        "streams": [{"name": "s", "model": "m", "slo_ms": 300,
-                     "shares": [8, 6, 4, 2, 1, 1, 1, 1],
-                     "workload": {"load_qps": 60}}]})
-    run = Engine.of_scenario(busy, 0).serve(scheduler("planned"))
+    busy = scenario(8, 3, 300, load_ms=75, times={1: 10, 4: 25}, worker={"max_models": 3},
+                    rate_qps=60, shares=[8, 6, 4, 2, 1, 1, 1, 1], duration_s=20, start=[])
+    run = serve(busy)
     assert len(run.load_model) < 40
     share = measure(run).in_time_share
     assert share is not None
@@ -146,29 +143,18 @@ def test_the_last_free_place_does_not_change_hands_all_the_time():
 
 def test_no_copy_of_a_calm_model_makes_requests_late_while_it_blocks():
     """A load blocks for twice the SLO. Without the rule there are 41 loads."""
-    calm = scenario_from_document({
-        "format": "ramsis.scenario/1", "name": "calm", "duration_s": 20,
-        "worker_types": [{"name": "gpu", "count": 4, "max_models": 9, "loading": "blocking"}],
-        "models": [{"name": "m", "copies": 12, "load_ms": 320, "latency": [
-            {"worker_type": "gpu", "batch": 1, "latency_ms": 6},
-            {"worker_type": "gpu", "batch": 4, "latency_ms": 15}]}],
-        "streams": [{"name": "s", "model": "m", "slo_ms": 160, "workload": {"load_qps": 240}}]})
-    run = Engine.of_scenario(calm, 0).serve(scheduler("planned"))
+    calm = scenario(12, 4, 160, load_ms=320, times={1: 6, 4: 15}, rate_qps=240, duration_s=20,
+                    worker={"max_models": 9, "loading": "blocking", "memory_mb": 1e4}, start=[])
+    run = serve(calm)
     assert 12 <= len(run.load_model) <= 28
     assert run.in_time[run.arrival_ms > 3000.0].mean() > 0.98
 
 
 def test_loads_at_the_start_leave_time_for_what_they_were_made_for():
     """Ten models are loaded in turn, 420 ms each, where requests can wait for 770 ms."""
-    ample = scenario_from_document({
-        "format": "ramsis.scenario/1", "name": "ample", "duration_s": 10,
-        "worker_types": [{"name": "gpu", "count": 3, "max_models": 10, "loading": "blocking"}],
-        "models": [{"name": "m", "copies": 10, "load_ms": 420, "latency": [
-            {"worker_type": "gpu", "batch": 1, "latency_ms": 12},
-            {"worker_type": "gpu", "batch": 8, "latency_ms": 40}]}],
-        "streams": [{"name": "s", "model": "m", "slo_ms": 770, "workload": {"load_qps": 300}}]})
-    share = {name: Engine.of_scenario(ample, 0).serve(scheduler(name)).in_time.mean()
-             for name in ("planned", "clockwork")}
+    ample = scenario(10, 3, 770, load_ms=420, times={1: 12, 8: 40}, rate_qps=300, duration_s=10,
+                     worker={"max_models": 10, "loading": "blocking"}, start=[])
+    share = {name: serve(ample, name=name).in_time.mean() for name in ("planned", "clockwork")}
     assert share["planned"] > share["clockwork"] - 0.01
 
 
@@ -182,15 +168,12 @@ def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_co
 
 def chats(**changes: Any) -> Scenario:
     """Answers of 10 tokens, a step each, 10 ms alone and 16 ms for four."""
-    return scenario_from_document({
-        "format": "ramsis.scenario/1", "name": "chats", "duration_s": 1,
+    return document_scenario(**{
         "worker_types": [{"name": "gpu", "count": 2, "memory_mb": 100, "active": 1}],
-        "models": [{"name": "m", "memory_mb": 100, "load_ms": 50,
-                    "inference": {"batching": "continuous", "output_tokens": 10},
-                    "latency": [{"worker_type": "gpu", "batch": 1, "latency_ms": 10},
-                                {"worker_type": "gpu", "batch": 4, "latency_ms": 16}]}],
-        "streams": [{"name": "s", "model": "m", "slo_ms": 300, "workload": {"load_qps": 20}}],
-        **changes})
+        "models": [model(inference={"batching": "continuous", "output_tokens": 10}, latency=[
+            {"worker_type": "gpu", "batch": 1, "latency_ms": 10},
+            {"worker_type": "gpu", "batch": 4, "latency_ms": 16}])],
+        "streams": [stream(slo_ms=300)], "start": [], **changes})
 
 
 def test_requests_join_a_continuous_batch_that_runs():
@@ -217,16 +200,15 @@ def test_copies_are_for_workers_that_are_active():
     assert set(run.load_worker.tolist()) == {0}
 
 
-def crowded(shares: list[float], rate_qps: float, **worker: Any) -> Scenario:
+GROWING = {batch: 10.0 * batch**0.75 for batch in (1, 2, 4, 8)}
+
+
+def crowded(
+    shares: list[float], rate_qps: float, slo_ms: float = 200, **worker: Any
+) -> Scenario:
     """Twelve models on eight places, loads of 150 ms."""
-    return scenario_from_document({
-        "format": "ramsis.scenario/1", "name": "crowded", "duration_s": 12,
-        "worker_types": [{"name": "gpu", "count": 4, "max_models": 2, **worker}],
-        "models": [{"name": "m", "copies": 12, "memory_mb": 100, "load_ms": 150,
-                    "latency": [{"worker_type": "gpu", "batch": batch,
-                                 "latency_ms": 10.0 * batch**0.75} for batch in (1, 2, 4, 8)]}],
-        "streams": [{"name": "s", "model": "m", "slo_ms": 200, "shares": shares,
-                     "workload": {"load_qps": rate_qps}}]})
+    return scenario(12, 4, slo_ms, load_ms=150, times=GROWING, rate_qps=rate_qps, shares=shares,
+                    worker={"max_models": 2, **worker}, duration_s=12, start=[])
 
 
 @pytest.mark.parametrize("loading", ["blocking", "beside"])
@@ -240,21 +222,13 @@ def test_models_that_outnumber_places_do_not_thrash(loading):
 
 
 def test_models_take_turns_where_requests_can_wait():
-    one = crowded([1.0] * 12, 60.0)
-    patient = scenario_from_document({**one.to_document(), "streams": [
-        {"name": "s", "model": "m", "slo_ms": 1100, "workload": {"load_qps": 60}}]})
+    patient = crowded([1.0] * 12, 60.0, slo_ms=1100)
     assert measure(serve(patient)).in_time_share == 1.0
 
 
 def test_a_copy_that_is_short_of_a_place_moves_another_models():
     """Four workers of three places hold eight quiet models and a hot one that takes all four."""
-    document = {
-        "format": "ramsis.scenario/1", "name": "hot", "duration_s": 60,
-        "worker_types": [{"name": "gpu", "count": 4, "max_models": 3}],
-        "models": [{"name": "m", "copies": 9, "load_ms": 300,
-                    "latency": [{"worker_type": "gpu", "batch": batch,
-                                 "latency_ms": 10.0 * batch**0.75} for batch in (1, 2, 4, 8)]}],
-        "streams": [{"name": "s", "model": "m", "slo_ms": 100, "shares": [72, *[1] * 8],
-                     "workload": {"load_qps": 500}}]}
-    run = serve(scenario_from_document(document))
+    run = serve(scenario(9, 4, 100, load_ms=300, times=GROWING, rate_qps=500,
+                         shares=[72, *[1] * 8], worker={"max_models": 3}, duration_s=60,
+                         start=[]))
     assert run.in_time[run.arrival_ms > 10_000.0].mean() > 0.99
