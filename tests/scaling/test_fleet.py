@@ -30,6 +30,10 @@ SETTING = {"slo_ms": 100.0, "startup_s": 0.7, "interval_s": 0.25, "least": 1, "m
            "start": 2, "duration_s": 3.0}
 
 
+def terms(**changes: Any) -> FleetTerms:
+    return FleetTerms(**{**SETTING, **changes})
+
+
 class Script:
     """Wants what a list says, and keeps what it was shown."""
 
@@ -101,7 +105,7 @@ def test_a_fixed_fleet_is_that_of_the_simulation_bit_for_bit(dispatch, service):
     requests = fleet.requests(times, rng=np.random.default_rng(3))
     plain = replay(fleet, compiled, requests, 1e5, None)
     run = play(times, DecisionTables.of({4: levels}), Script([4]),
-               FleetTerms(seed=3, **{**SETTING, "start": 4, "duration_s": None}))
+               terms(seed=3, start=4, duration_s=None))
     assert run.finish_ms.tolist() == plain.answered_ms.tolist()
     answered = run.model >= 0
     assert run.model[answered].tolist() == plain.model_of[answered].tolist()
@@ -117,9 +121,8 @@ def two_workers() -> DecisionTables:
 
 
 def test_a_worker_costs_from_the_moment_when_it_is_wanted():
-    run = play(
-        [5.0], two_workers(), Script([2, 2, 1]),
-        FleetTerms(**{**SETTING, "start": 1, "startup_s": 0.3, "duration_s": 1.5}))
+    run = play([5.0], two_workers(), Script([2, 2, 1]),
+               terms(start=1, startup_s=0.3, duration_s=1.5))
     # From 0.25 s on two are paid, one of which starts until 0.55 s; at 0.75 s one leaves.
     assert run.wanted.tolist() == [1, 2, 2, 1, 1, 1]
     assert run.active.tolist() == [1, 1, 1, 1, 1, 1]
@@ -128,19 +131,18 @@ def test_a_worker_costs_from_the_moment_when_it_is_wanted():
 
 
 def test_those_that_start_are_given_up_first():
-    run = play(
-        [5.0], two_workers(), Script([3, 2]),
-        FleetTerms(**{**SETTING, "start": 1, "startup_s": 10.0, "duration_s": 1.0}))
+    run = play([5.0], two_workers(), Script([3, 2]),
+               terms(start=1, startup_s=10.0, duration_s=1.0))
     assert run.starting.tolist() == [0, 2, 1, 1]
     assert run.worker_s == pytest.approx(1.0 + 0.25 * 2 + 0.5)
 
 
 def test_a_batch_that_runs_is_ended_and_paid():
     """The next worker that ends a batch leaves; one with a queue of its own ends that first."""
-    setting = {**SETTING, "startup_s": 0.0, "start": 2, "duration_s": 1.0}
-    central_run = play([249.0] * 16, two_workers(), Script([1]), FleetTerms(**setting))
+    setting = terms(startup_s=0.0, start=2, duration_s=1.0)
+    central_run = play([249.0] * 16, two_workers(), Script([1]), setting)
     own = DecisionTables.of({2: [tiny_policy(50.0, workers=2)]})
-    own_run = play([249.0] * 3, own, Script([1]), FleetTerms(**setting))
+    own_run = play([249.0] * 3, own, Script([1]), setting)
     for run, leaves_ms in ((central_run, central_run.finish_ms.min()),
                            (own_run, own_run.finish_ms[1])):
         assert 250.0 < leaves_ms < 500.0
@@ -150,8 +152,7 @@ def test_a_batch_that_runs_is_ended_and_paid():
 def test_a_worker_that_fails_loses_its_batch_and_is_replaced():
     run = play(
         [100.0, 600.0], DecisionTables.of({1: [central.policy(20.0, workers=1)]}), Script([1]),
-        FleetTerms(failures=[0.101], **{
-            **SETTING, "start": 1, "startup_s": 0.2, "duration_s": 1.0}))
+        terms(failures=[0.101], start=1, startup_s=0.2, duration_s=1.0))
     assert (run.lost, run.dropped) == (1, 0)
     assert run.active.tolist() == [1, 0, 1, 1]
     assert run.starting.tolist() == [0, 1, 0, 0]
@@ -161,14 +162,11 @@ def test_a_worker_that_fails_loses_its_batch_and_is_replaced():
 
 
 def test_without_an_active_worker_requests_wait_or_are_dropped():
-    setting = {**SETTING, "start": 1, "startup_s": 0.1, "duration_s": 1.0, "failures": [0.1]}
-    waits = play(
-        [240.0], DecisionTables.of({1: [central.policy(20.0, workers=1)]}), Script([1]),
-        FleetTerms(**setting))
+    setting = terms(start=1, startup_s=0.1, duration_s=1.0, failures=[0.1])
+    waits, dropped = (play([240.0], DecisionTables.of({1: [policy]}), Script([1]), setting)
+                      for policy in (central.policy(20.0, workers=1),
+                                     tiny_policy(20.0, workers=1)))
     assert waits.finish_ms[0] > 350.0 or waits.dropped == 1
-    dropped = play(
-        [240.0], DecisionTables.of({1: [tiny_policy(20.0, workers=1)]}), Script([1]),
-        FleetTerms(**setting))
     assert dropped.dropped == 1
 
 
@@ -202,7 +200,7 @@ def test_series_add_up():
 def test_intervals_fill_the_duration(duration_s, interval_s, begins_s):
     run = play(
         [5.0, 480.0] if duration_s else [5.0, 1400.0], two_workers(), Script([2]),
-        FleetTerms(**{**SETTING, "duration_s": duration_s, "interval_s": interval_s}))
+        terms(duration_s=duration_s, interval_s=interval_s))
     assert run.time_s == pytest.approx(begins_s)
     assert run.worker_s == pytest.approx(2 * (duration_s or 1.4))
     assert np.isfinite(run.load_qps).all()
@@ -214,12 +212,10 @@ def test_stabilisation_keeps_a_rule_from_turning_at_every_gust():
     load = np.tile([150.0, 40.0], 15)
     times = np.concatenate([250.0 * (at + np.sort(rng.random(rng.poisson(qps / 4))))
                             for at, qps in enumerate(load)])
-    setting = {**SETTING, "startup_s": 0.0, "duration_s": 7.5}
     runs = [play(
         times, two_workers(),
         Hpa(target=1.0, rate_per_worker_qps=100.0, sync_s=0.25, scale_down_s=down_s),
-        FleetTerms(**setting))
-        for down_s in (0.0, 0.6)]
+        terms(startup_s=0.0, duration_s=7.5)) for down_s in (0.0, 0.6)]
     assert runs[0].reversals > 20
     assert runs[1].reversals <= 2
     assert runs[1].worker_s > runs[0].worker_s
@@ -234,9 +230,9 @@ def test_stabilisation_keeps_a_rule_from_turning_at_every_gust():
     ({"arrival_ms": [-1.0]}, "arrival_ms"), ({"window_ms": 0.0}, "window_ms"),
 ])
 def test_what_is_out_of_range_is_refused(change, message):
-    setting = {"arrival_ms": [5.0], **SETTING, **change}
+    change = {"arrival_ms": [5.0], **change}
     with pytest.raises(InvalidValueError, match=message):
-        play(setting.pop("arrival_ms"), two_workers(), Script([1]), FleetTerms(**setting))
+        play(change.pop("arrival_ms"), two_workers(), Script([1]), terms(**change))
 
 
 def test_tables_that_do_not_fit_are_refused():

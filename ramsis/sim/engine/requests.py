@@ -41,24 +41,6 @@ class RequestState:
     Requests whose arrivals are given are numbered in the order of arrival. Requests that the run
     creates (closed loops, and streams that begin after another has ended) have higher numbers, in
     the order of their creation; ``seed`` draws them, and ``draws`` the service times.
-
-    Attributes
-    ----------
-    arrival_ms, deadline_ms : list of float
-    earliest_ms : list of float, or empty
-    model, stream : list of int
-        Model that each request asks for, and its stream.
-    batch : list of int
-        Batch that a request is in or was answered by, or one of the constants of this module.
-    drawn : list of float
-        Uniform numbers by which service times are drawn, for the first requests so far
-        (:meth:`uniform`).
-    coming : list
-        Heap of the created requests that have not arrived, by arrival.
-    processed : list of bool
-        Whether the requests of each stream need a machine.
-    reacts : bool
-        Whether the run creates requests as others are answered.
     """
 
     def __init__(
@@ -69,13 +51,17 @@ class RequestState:
         self._slos_made_ms: list[float] = []
         self.arrival_ms: list[float] = requests.arrival_ms.tolist()
         self.deadline_ms: list[float] = requests.deadline_ms.tolist()
-        self.earliest_ms: list[float] = requests.earliest_ms.tolist()
-        self.model: list[int] = requests.model.tolist()
+        self.earliest_ms: list[float] = requests.earliest_ms.tolist()  # may be empty
+        self.model: list[int] = requests.model.tolist()  # that each request asks for
         self.stream: list[int] = requests.stream.tolist()
+        # the batch that a request is in or was answered by, or one of the constants above
         self.batch = [NOT_COME] * len(self.arrival_ms)
-        self.coming: list[tuple[float, int]] = []
+        self.coming: list[tuple[float, int]] = []  # heap of created requests that have not arrived
+        # uniform numbers that draw service times, for the first requests so far (:meth:`uniform`)
         self.drawn: list[float] = []
+        # whether the requests of each stream need a machine
         self.processed = [stream.processed for stream in world.streams]
+        # whether the run creates requests as others are answered
         self.reacts = any(stream.after is not None or stream.workload.loop is not None
                           for stream in world.streams)
         self._output = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))

@@ -13,58 +13,38 @@ OFF, STARTING, ACTIVE = "off", "starting", "active"
 
 
 class Workers:
-    """State of the workers, a list entry for each; schedulers read it and do not write to it.
-
-    Attributes
-    ----------
-    type : list of int
-        Worker type.
-    status : list of str
-        ``off``, ``starting`` or ``active``.
-    lanes, free_lanes : list of int
-        Number of batches that a worker can run at a time, and that it can start now. The latter
-        is 0 while the worker is not active, or while a load blocks it.
-    running : list of list of int
-        Running batches in the order of their start.
-    busy_until_ms : list of float
-        Expected end of the batch that was started last, as if it ran alone on the worker.
-    loaded : list of set of int
-        Models that the worker holds.
-    loading : list of dict
-        Models that are being loaded, each with the end of its load.
-    memory_mb, free_mb : list of float
-        Memory for models, and the part that is neither taken nor reserved.
-    cores, free_cores : list of int
-        Cores for the processing of requests.
-    blocking : list of bool
-        Whether a load blocks batches on the worker.
-    """
+    """State of the workers, a list entry for each; schedulers read it and do not write to it."""
 
     def __init__(
         self, site: Site, types: Sequence[ScenarioWorkerType], memory_mb: Sequence[float]
     ) -> None:
         self.type: list[int] = site.worker_type.tolist()
         self.status = [ACTIVE if active else OFF for active in site.active.tolist()]
+        # Batches that a worker can run at a time, and that it can start now: none while it is not
+        # active, or while a load blocks it.
         self.lanes = [types[t].lanes for t in self.type]
         self.free_lanes = [lanes if status == ACTIVE else 0
                            for lanes, status in zip(self.lanes, self.status, strict=True)]
-        self.running: list[list[int]] = [[] for _ in self.type]
+        self.running: list[list[int]] = [[] for _ in self.type]  # batches in the order of start
+        # expected end of the batch that was started last, as if it ran alone on the worker
         self.busy_until_ms = [0.0] * len(self.type)
         self.loaded: list[set[int]] = [set(held) for held in site.start]
         self._holders: list[list[int]] = [[] for _ in site.models]
         for worker, held in enumerate(self.loaded):
             for model in held:
                 self._holders[model].append(worker)
-        self.loading: list[dict[int, float]] = [{} for _ in self.type]
+        self.loading: list[dict[int, float]] = [{} for _ in self.type]  # ends by model
         self.memory_mb = [types[t].memory_mb or inf for t in self.type]
         self.model_mb = list(memory_mb)
-        # In one order, as a set's own order could change how the sum is rounded.
+        # Neither taken nor reserved. Models are in one order, as a set's could change how the sum is
+        # rounded.
         self.free_mb = [room - sum(self.model_mb[m] for m in sorted(held))
                         for room, held in zip(self.memory_mb, self.loaded, strict=True)]
         self.max_models = [types[t].max_models or inf for t in self.type]
         self.loads_at_a_time = [types[t].loads_at_a_time for t in self.type]
-        self.cores = [types[t].cores for t in self.type]
+        self.cores = [types[t].cores for t in self.type]  # for the processing of requests
         self.free_cores = list(self.cores)
+        # whether a load blocks batches on the worker
         self.blocking = [types[t].loading == "blocking" for t in self.type]
 
     def __len__(self) -> int:
