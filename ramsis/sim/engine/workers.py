@@ -36,8 +36,8 @@ class Workers:
         self.loading: list[dict[int, float]] = [{} for _ in self.type]  # ends by model
         self.memory_mb = [types[t].memory_mb or inf for t in self.type]
         self.model_mb = list(memory_mb)
-        # Neither taken nor reserved. Models are in one order, as a set's could change how the sum is
-        # rounded.
+        # Memory neither taken nor reserved. Models are added up in one order, as a set's own order
+        # could change how the sum is rounded.
         self.free_mb = [room - sum(self.model_mb[m] for m in sorted(held))
                         for room, held in zip(self.memory_mb, self.loaded, strict=True)]
         self.max_models = [types[t].max_models or inf for t in self.type]
