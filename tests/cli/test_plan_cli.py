@@ -90,10 +90,7 @@ def test_a_plan_for_slow_services_is_what_its_policies_promise(run, tmp_path, in
         played["violation_rate_half_width"] + verdict["violation_rate_half_width"])
 
 
-def test_policies_of_a_plan_promise_for_its_arrivals(run, tiny_file, tmp_path, monkeypatch):
-    recipe = importlib.import_module("ramsis.cli.planning.plan_run")
-    monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
-    monkeypatch.setattr(recipe, "_PROCESSES", "1")
+def test_policies_of_a_plan_promise_for_its_arrivals(run, tiny_file, tmp_path, in_one_process):
     out = tmp_path / "plan"
     made = run(*options(tiny_file, out, "--load", 30, "--duration-s", 4, "--arrivals",
                         "renewal:3", "--min-accuracy", 0.7, "--json"))
