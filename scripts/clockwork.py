@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from study import parser_of
 
 from ramsis.bounds import scenario_bound
 from ramsis.files import write_atomic
@@ -164,7 +165,7 @@ def rows_of(
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rate", type=float, default=2400.0, metavar="QPS")
     parser.add_argument("--instances", type=int, default=12)
     parser.add_argument("--slo-ms", default="3,6,12,24,48,96", metavar="MS,...")

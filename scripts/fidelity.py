@@ -18,7 +18,6 @@ The machine should have a core for each worker, and two for server and client.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ from live.baselines import as_policy
 from live.fleet import Live, Load, live_run, longer, slower_ms
 from live.models import BATCHES, Served, prepared
 from numpy.typing import NDArray
-from study import say
+from study import parser_of, say
 
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError
@@ -98,7 +97,7 @@ class Known:
 
 def main() -> None:
     """Run the comparison and write its rows."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="within three minutes")
     parser.add_argument("--json", type=Path, required=True, help="file to write")
     parser.add_argument("--models", type=Path, default=Path("build/fidelity"),

@@ -16,13 +16,14 @@ thesis' clients reached, 433.34 of 500 and 274.6 of 300 requests per second.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from study import parser_of
 
 from ramsis.errors import RamsisError
 from ramsis.files import canonical_json, write_atomic
@@ -112,7 +113,7 @@ def line_of(row: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan and play each set-up."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--profile", default="v100", help="CSV file of a sharing profile, or v100")
     parser.add_argument("--json", type=Path, help="file of all rows")
     options = parser.parse_args(argv)

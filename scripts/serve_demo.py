@@ -12,12 +12,11 @@ the policy promised of both.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from fidelity import Case, Plan
 from live.models import prepared
-from study import say
+from study import parser_of, say
 
 from ramsis.errors import InfeasibleError
 
@@ -26,7 +25,7 @@ PLAN = Plan((3200, 6400), 100, (0.6,), 10.0, 1, 2.0, 0)
 
 def main() -> None:
     """Prepare, serve, and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--models", type=Path, default=Path("build/serve-demo"),
                         help="folder that keeps the models")
     parser.add_argument("--slo-ms", type=float, default=100.0)

@@ -70,6 +70,10 @@ interrupted goes on. The thesis' experiments:
 _SLOWER = 1.1
 _MODELS, _GPUS, _TENS_OF_MS, _LOAD = (3, 6), (2, 7), (15, 36), (0.5, 1.0)
 """Of random mixes, from and to before; load is the work of all requests over that of the GPUs."""
+RANGES = (("seeds", 1, True), ("duration_s", 0, False), ("random", 1, True),
+          ("random_seed", 0, True), ("slower", 0, False), ("ties", 0, True),
+          ("client_overhead_ms", 0, True), ("client_sleep_factor", 1, True))
+"""Options with their least value, and whether they may equal it."""
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -282,27 +286,19 @@ def work_ms(model: SharedModel, kind: str) -> float:
 
 
 def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:
-    if given.seeds < 1 or not 0 < given.duration_s < float("inf"):
-        raise InputFileError("no runs", value=(given.seeds, given.duration_s),
-                             allowed="--seeds >= 1, --duration-s > 0")
+    for name, least, may_equal in RANGES:
+        value = getattr(given, name)
+        if value is not None and not (
+                least < value < float("inf") or (may_equal and value == least)):
+            raise InputFileError(
+                "out of range", where=f"--{name.replace('_', '-')}", value=value,
+                allowed=f"a finite number {'>=' if may_equal else '>'} {least}")
     grid = (given.models, given.rps, given.slo_ms, given.gpus)
     if (None in grid) if given.random is None else any(value is not None for value in grid):
         raise InputFileError("no mixes", allowed="either --random, or all of --models, "
                              "--rps, --slo-ms and --gpus")
-    if given.random is not None and (given.random < 1 or given.random_seed < 0):
-        raise InputFileError("no random mixes", value=(given.random, given.random_seed),
-                             allowed="--random >= 1, --random-seed >= 0")
     if given.slower is None and given.random is not None:
         given.slower = _SLOWER
-    if given.slower is not None and not 0 < given.slower < float("inf"):
-        raise InputFileError("not a factor", where="--slower", value=given.slower,
-                             allowed="a finite number > 0")
-    if given.ties < 0 or not 0 <= given.client_overhead_ms < float("inf"):
-        raise InputFileError("negative number", value=(given.ties, given.client_overhead_ms),
-                             allowed="--ties and --client-overhead-ms >= 0")
-    if not 1 <= given.client_sleep_factor < float("inf"):
-        raise InputFileError("not a factor", where="--client-sleep-factor",
-                             value=given.client_sleep_factor, allowed="a finite number from 1")
     profile = read_sharing_profile(given.profile)
     digest = hashlib.sha256(find_sharing_profile(given.profile).read_bytes()).hexdigest()[:12]
     settings = {name: getattr(given, name) for name in (

@@ -12,7 +12,6 @@ printed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import subprocess
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sharing import sent_rps
-from study import markdown, write_part
+from study import markdown, parser_of, write_part
 
 from ramsis.files import canonical_json, write_atomic
 
@@ -461,7 +460,7 @@ def kept_file(name: str) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for, and write the pages."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--only", action="append", choices=TABLES, help="repeat; by default all")
     parser.add_argument("--rows", type=Path, default=Path("tables_out"), metavar="FOLDER")
     parser.add_argument("--kept", action="store_true", help="write from kept rows; run nothing")

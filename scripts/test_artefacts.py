@@ -1,27 +1,24 @@
 """Wheel and source archive as users get them: installed in an empty environment, and tested.
 
-python -m build && python scripts/test_artefacts.py [--dist dist] [--tests PATH ...] [--json]
+python -m build && python scripts/test_artefacts.py [--dist dist] [--tests PATH ...]
 
-A new virtual environment gets the wheel, with its size and what the command needs to start. Then
-the source archive is unpacked, its packages are taken out, and its tests run with the installed
-wheel: what is tested is what was built, and nothing of the present folder.
+A new virtual environment gets the wheel. Then the source archive is unpacked, its packages are
+taken out, and its tests run with the installed wheel: what is tested is what was built, and
+nothing of the present folder.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import venv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 PACKAGES = ("ramsis", "placement_milp")
 SHIPPED = ("ramsis/profiles/shipped/digits-cpu.json", "ramsis/py.typed",
@@ -50,38 +47,6 @@ class Installation:
         clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return subprocess.run([self.python, *arguments], check=True, cwd=cwd or self.folder,
                               env=clean, stdout=subprocess.PIPE, text=True).stdout
-
-    def size_mb(self, *names: str) -> float:
-        """Megabytes of some packages, of all without names."""
-        folders = [self.packages / name for name in names] or [self.packages]
-        files = (file for folder in folders for file in folder.rglob("*")
-                 if file.is_file() and "__pycache__" not in file.parts)
-        return sum(file.stat().st_size for file in files) / 1e6
-
-    def start_s(self, *arguments: str) -> float:
-        """Processor seconds of a command, the least of five runs."""
-        return min(self._cpu_s(*arguments) for _ in range(5))
-
-    def _cpu_s(self, *arguments: str) -> float:
-        before = os.times()
-        self.run(*arguments)
-        after = os.times()
-        return (after.children_user - before.children_user
-                + after.children_system - before.children_system)
-
-
-def measured(installed: Installation) -> dict[str, Any]:
-    """Sizes and start-up times of the installation, without extras."""
-    return {
-        "wheel_mb": installed.wheel.stat().st_size / 1e6,
-        "own_mb": installed.size_mb(*PACKAGES),
-        "installed_mb": installed.size_mb(),
-        "help_s": installed.start_s("-m", "ramsis", "--help"),
-        "runtime_import_s": installed.start_s("-c", "import ramsis.runtime"),
-        "python_s": installed.start_s("-c", "pass"),
-        "bound_s": installed.start_s("-m", "ramsis", "bound", "--profiles", "digits-cpu",
-                                     "--slo-ms", "25", "--workers", "4", "--load", "400"),
-    }
 
 
 def unpacked(archive: Path, folder: Path) -> Path:
@@ -120,23 +85,16 @@ def tested(installed: Installation, root: Path, tests: Sequence[str]) -> int:
 
 
 def main() -> int:
-    """Install, measure, test."""
+    """Install and test."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--dist", type=Path, default=Path("dist"))
     parser.add_argument("--tests", nargs="*", default=["tests"], metavar="PATH")
-    parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     given = parser.parse_args()
     wheel, archive = only(given.dist, "*.whl"), only(given.dist, "*.tar.gz")
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
         installed = Installation(Path(folder, "env"), wheel)
         installed.install()
         check(installed)
-        found = {**measured(installed), "install_wall_s": time.perf_counter() - began}
-        if given.json:
-            print(json.dumps(found, indent=2), flush=True)
-        else:
-            print("\n".join(f"{name:17} {value:.4g}" for name, value in found.items()), flush=True)
         if not given.tests:
             return 0
         installed.install("[test,plot]")

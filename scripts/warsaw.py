@@ -23,7 +23,6 @@ share of the requests that no scheduler can exceed. ``--scenario`` writes the sc
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from study import parser_of
 
 from ramsis.bounds import scenario_bound
 from ramsis.errors import RamsisError
@@ -221,7 +221,7 @@ def rows(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the schedulers, and write rows and scenario."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--overhead-ms", type=float, default=0.0)
     parser.add_argument("--decision-ms", type=float, default=0.0,
                         help="time that the scheduler takes for each request")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import skl2onnx
-from measure_digits import Data, make_data, open_session
-from sklearn.svm import SVC
+from measure_digits import Data, make_data, open_session, train
 from study import say
 
 from ramsis.profiles import ProfileSet, load
@@ -67,7 +64,8 @@ def prepared(folder: Path, sizes: Sequence[int], samples: int) -> Served:
         data = replace(data, test=data.test[:IMAGES], test_labels=data.test_labels[:IMAGES])
         np.savez(data_file, X=data.test, label=data.test_labels)
         for name in missing:
-            content = _trained(name, data)
+            _, kernel, count = name.split("-")
+            content = train(kernel, int(count), data)
             (folder / f"{name}.onnx").write_bytes(content)
             accuracy[name] = _accuracy(content, data)
         accuracy_file.write_text(json.dumps(accuracy))
@@ -84,18 +82,6 @@ def prepared(folder: Path, sizes: Sequence[int], samples: int) -> Served:
                         name="fidelity", accuracy={name: accuracy[name] for name in names},
                         accuracy_source="the test images", out=profile_file)
     return Served(variants, data_file, load(str(profile_file)))
-
-
-def _trained(name: str, data: Data) -> bytes:
-    """A model, fitted and converted."""
-    say(f"training {name}")
-    _, kernel, count = name.split("-")
-    model = SVC(kernel=kernel, degree=3, coef0=1.0, C=10.0, cache_size=500)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(data.train[:int(count)], data.train_labels[:int(count)])
-        graph = skl2onnx.to_onnx(model, data.train[:1], options={"zipmap": False})
-    return bytes(graph.SerializeToString())
 
 
 def _accuracy(content: bytes, data: Data) -> float:

@@ -82,7 +82,7 @@ def both(models, gpus):
     (["--policy", "mine"], "unknown policy: got 'mine'"),
     (["--policy", "SHARES:both"], "gpu-0: shares above 100 %"),
     (["--policy", "ABOVE:both"], "not a share: got 1.5"),
-    (["--seeds", "0"], "no runs"),
+    (["--seeds", "0"], "--seeds: out of range: got 0; allowed: a finite number >= 1"),
     (["--waiting-ms", "-1"], "waiting_ms: not positive"),
 ])
 def test_bad_input_is_refused_in_a_line_with_code_3(given, tmp_path, change, message, capsys):
