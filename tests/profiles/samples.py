@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
@@ -165,3 +166,19 @@ def write_sources(folder: Path) -> None:
         (folder / "samples" / name / f"{name}_bsize-1_profile.json").write_text(
             json.dumps(seconds)
         )
+
+
+def embedder(path: Path, shape: list[object]) -> Path:
+    """An ONNX model of whole numbers and a mask, both of a shape."""
+    onnx = pytest.importorskip("onnx", reason="without the package onnx: pip install "
+                               "'ramsis[measure]'")
+    ids = onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, shape)
+    mask = onnx.helper.make_tensor_value_info("mask", onnx.TensorProto.FLOAT, shape)
+    out = onnx.helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, None)
+    nodes = [onnx.helper.make_node("Cast", ["ids"], ["cast"], to=onnx.TensorProto.FLOAT),
+             onnx.helper.make_node("Mul", ["cast", "mask"], ["out"])]
+    graph = onnx.helper.make_graph(nodes, "g", [ids, mask], [out])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    onnx.save(model, str(path))
+    return path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import os
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -157,37 +156,6 @@ def test_garbage_is_collected_again_afterwards_and_not_while_timing(fake):
 def test_a_rule_out_of_range_names_its_value(name, value):
     with pytest.raises(InvalidValueError, match=f"^{name}: .*got "):
         StopRule(**{name: value})  # type: ignore[arg-type]
-
-
-class Sleeper:
-    """Sleeps for a random time in [10, 20) ms, and knows how long it slept.
-
-    A busy machine wakes sleepers late, which is part of what is measured.
-    """
-
-    def __init__(self) -> None:
-        self.slept_ms: list[float] = []
-
-    def prepare(self, batch: int) -> int:
-        return batch
-
-    def run(self, prepared: int) -> None:
-        start = time.perf_counter()
-        time.sleep(0.010 + 0.010 * random.random())
-        self.slept_ms.append((time.perf_counter() - start) * 1000)
-
-
-def test_known_sleeping_times_are_recovered_within_five_percent():
-    sleeper, rule = Sleeper(), StopRule(max_samples=100)
-    found = sample_batches(sleeper, (1,), rule, quantiles=16).batches[0]
-    counted = np.array(sleeper.slept_ms[3:]).reshape(10, 11)[:, 1:].ravel()
-    assert found.quantiles_ms[0] >= 10.0
-    bulk = found.levels < 0.9
-    assert np.array(found.quantiles_ms)[bulk] == pytest.approx(
-        np.quantile(counted, found.levels[bulk]), rel=0.05)
-    assert found.quantiles_ms[-1] == pytest.approx(counted.max(), rel=0.05)
-    assert found.p50_ms == pytest.approx(np.quantile(counted, 0.5), rel=0.05)
-    assert found.p95_ms == pytest.approx(np.quantile(counted, 0.95), rel=0.05)
 
 
 def test_a_budget_of_violations_takes_the_samples_that_it_needs():

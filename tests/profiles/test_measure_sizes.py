@@ -8,7 +8,6 @@ import time
 import types
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from ramsis.profiles.measure import (
 )
 from ramsis.profiles.measure.backends import open_backend
 from ramsis.profiles.measure.sizes import MixedBatches
+from tests.profiles.samples import embedder
 
 STOP = StopRule(min_samples=5, max_samples=5)
 BY_SIZE = MeasureSettings("callable", (1, 4), STOP, size_points=(32, 8))
@@ -159,23 +159,8 @@ def test_the_command_prints_a_row_for_each_cell(tmp_path):
     assert [(row["size"], row["batch"]) for row in rows] == [(8, 1), (8, 2), (32, 1), (32, 2)]
 
 
-def _embedder(path: Path, shape: list[object]) -> Path:
-    onnx = pytest.importorskip("onnx", reason="without the package onnx: pip install "
-                               "'ramsis[measure]'")
-    ids = onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, shape)
-    mask = onnx.helper.make_tensor_value_info("mask", onnx.TensorProto.FLOAT, shape)
-    out = onnx.helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, None)
-    nodes = [onnx.helper.make_node("Cast", ["ids"], ["cast"], to=onnx.TensorProto.FLOAT),
-             onnx.helper.make_node("Mul", ["cast", "mask"], ["out"])]
-    graph = onnx.helper.make_graph(nodes, "g", [ids, mask], [out])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)])
-    model.ir_version = 8
-    onnx.save(model, str(path))
-    return path
-
-
 def test_the_size_of_an_onnx_model_is_its_free_dimension(tmp_path):
-    model = str(_embedder(tmp_path / "a.onnx", ["batch", "sequence"]))
+    model = str(embedder(tmp_path / "a.onnx", ["batch", "sequence"]))
     opened = open_backend("onnx", Options(size_dimension="")).open(model)
     assert opened.prepare_sizes is not None
     assert opened.size_unit == "tokens"
@@ -188,7 +173,7 @@ def test_the_size_of_an_onnx_model_is_its_free_dimension(tmp_path):
 
 
 def test_a_size_dimension_that_is_not_clear_is_refused(tmp_path):
-    model = str(_embedder(tmp_path / "a.onnx", ["batch", "height", "width"]))
+    model = str(embedder(tmp_path / "a.onnx", ["batch", "height", "width"]))
     with pytest.raises(InvalidValueError, match="several dimensions have no fixed size: got "
                                                 "'height, width'; allowed: --size-dim"):
         open_backend("onnx", Options(size_dimension="")).open(model)
@@ -199,6 +184,6 @@ def test_a_size_dimension_that_is_not_clear_is_refused(tmp_path):
     assert loaded.prepare_sizes is not None
     assert loaded.prepare_sizes([5])["ids"].shape == (1, 3, 5)
     assert loaded.size_unit == "pixels"
-    fixed = str(_embedder(tmp_path / "b.onnx", ["batch", 7]))
+    fixed = str(embedder(tmp_path / "b.onnx", ["batch", 7]))
     with pytest.raises(InvalidValueError, match="all dimensions have a fixed size"):
         open_backend("onnx", Options(size_dimension="")).open(fixed)

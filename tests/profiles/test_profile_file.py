@@ -12,15 +12,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.profiles import (
     BatchProfile,
     Confidences,
     ModelConfidence,
-    ModelProfile,
     Pair,
     ProfileSet,
     load,
@@ -160,17 +157,11 @@ def test_the_schema_is_one_and_accepts_what_the_reader_accepts():
     jsonschema.validate(document(), SCHEMA)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "nonsense"])
+@pytest.mark.parametrize("content", ["", "[]", "nonsense", json.dumps(document())[:200]])
 def test_a_file_that_is_no_json_object_is_refused(tmp_path, content):
     path = written(tmp_path, content)
     with pytest.raises(InputFileError, match=str(path)):
         load(path)
-
-
-@pytest.mark.parametrize("cut", [1, 200])
-def test_a_truncated_file_is_refused(tmp_path, cut):
-    with pytest.raises(InputFileError, match="cut off or damaged"):
-        load(written(tmp_path, json.dumps(document())[:cut]))
 
 
 def test_a_saved_set_is_the_same_again_and_byte_stable(tmp_path):
@@ -183,39 +174,13 @@ def test_a_saved_set_is_the_same_again_and_byte_stable(tmp_path):
     jsonschema.validate(json.loads((tmp_path / "one.json").read_text()), SCHEMA)
 
 
-batch_profiles = st.builds(
-    lambda batch, samples, size: BatchProfile.from_samples(batch, samples, size),
-    st.integers(2, 64),
-    st.lists(st.floats(0.01, 1e5), min_size=1, max_size=20),
-    st.integers(2, 8),
-)
-models = st.builds(
-    lambda accuracy, batches, memory_mb: ModelProfile(
-        "m", accuracy, (BatchProfile(1, p95_ms=3.5), *batches), memory_mb),
-    st.floats(0, 1),
-    st.lists(batch_profiles, max_size=4, unique_by=lambda item: item.batch),
-    st.none() | st.floats(0.1, 1e6),
-)
-
-
-@given(models)
-def test_any_set_survives_the_round_trip(tmp_path_factory, item):
-    path = tmp_path_factory.mktemp("round") / "trip.json"
-    found = profile_set(item)
-    save(found, path)
-    assert load(path) == found
-
-
-def test_notes_that_json_cannot_hold_are_refused_and_nothing_is_written(tmp_path):
+def test_a_set_that_cannot_be_saved_is_refused_and_nothing_is_written(tmp_path):
     found = ProfileSet("a", (model("m", 0.5, {1: 1.0}),), {"cpu": object()})
     with pytest.raises(InvalidValueError, match="hardware or measurement"):
         save(found, tmp_path / "x.json")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_is_no_place_to_save_to(tmp_path):
     with pytest.raises(OutputError, match="is a folder"):
         save(profile_set(model("m", 0.5, {1: 1.0})), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_name_lists_the_near_and_all_shipped_ones():

@@ -19,7 +19,6 @@ Export Files" (docs.nvidia.com/aiperf), and files that AIPerf 0.13 wrote.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,7 +176,10 @@ def _from_records(source: Source) -> MeasuredRun:
     samples, start, end = (np.array(column) for column in zip(*rows, strict=True))
     overlap_refused(source.where, start, end)
     notes = [_NOTE, *(f"requests {reason}, left out: {n}" for reason, n in left_out.items() if n)]
-    beside = _beside(source.path)
+    # The summary of the same run, which states model and batch size.
+    summary = source.path.with_name(_SUMMARY)
+    document = Source(summary).node() if summary.is_file() else None
+    beside = _Configuration(document) if document and isinstance(document.value, dict) else None
     records = len(rows) + sum(left_out.values())
     if beside and beside.requests and records < beside.requests.number():
         raise InputFileError("fewer records than the run had requests, so the file is cut off",
@@ -213,12 +215,3 @@ def _row(record: Node) -> tuple[float, int, int]:
             "does not fit request_start_ns and request_end_ns, so its unit is wrong",
             where=latency.where, value=value, allowed=f"about {span_ms:.6g} ms")
     return value, start, end
-
-
-def _beside(path: Path) -> _Configuration | None:
-    """Return the configuration in the summary of the same run; None where there is none."""
-    summary = path.with_name(_SUMMARY)
-    if not summary.is_file():
-        return None
-    document = Source(summary).node()
-    return _Configuration(document) if isinstance(document.value, dict) else None

@@ -120,36 +120,23 @@ def table_file(path: Path, format: str) -> Path:
 def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], list[str]]:
     """Return the files of one format in a folder (or the file), and the names of the others."""
     if not path.is_dir():
-        _refuse_another(path, format)
+        source = Source(path)
+        other = _run_format_of(source)
+        if other is not None and not RUN_FORMATS[format].recognises(source):
+            raise InputFileError(
+                f"a file of {other}, not of {format}", where=str(path),
+                allowed=f"--format {other}, or none: what a file holds tells its format")
         return [(path.name, path)], []
     files = [(file.relative_to(path).as_posix(), file, _run_format(file))
              for file in _files(path)]
     fitting = [(name, file) for name, file, kind in files if kind == format]
     if not fitting:
         raise InputFileError(f"no file of the format {format} in this folder", where=str(path))
-    return (_without_summaries(fitting, format),
-            [name for name, _, kind in files if kind != format])
-
-
-def _refuse_another(path: Path, format: str) -> None:
-    """Refuse a file in another format, as some formats are similar."""
-    source = Source(path)
-    other = _run_format_of(source)
-    if other is not None and not RUN_FORMATS[format].recognises(source):
-        raise InputFileError(
-            f"a file of {other}, not of {format}", where=str(path),
-            allowed=f"--format {other}, or none: what a file holds tells its format")
-
-
-def _without_summaries(
-    files: list[tuple[str, Path]], format: str
-) -> list[tuple[str, Path]]:
-    """Leave out AIPerf's summaries of runs whose samples are in the same folder."""
-    if format != "aiperf":
-        return files
-    sampled = {file.parent for _, file in files if file.suffix == ".jsonl"}
-    return [(name, file) for name, file in files
-            if file.suffix == ".jsonl" or file.parent not in sampled]
+    if format == "aiperf":  # without the summaries of runs whose samples are in the same folder
+        sampled = {file.parent for _, file in fitting if file.suffix == ".jsonl"}
+        fitting = [(name, file) for name, file in fitting
+                   if file.suffix == ".jsonl" or file.parent not in sampled]
+    return fitting, [name for name, _, kind in files if kind != format]
 
 
 def _of_file(path: Path) -> str:

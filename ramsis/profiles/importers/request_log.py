@@ -69,16 +69,12 @@ def read(path: Path) -> dict[str, MeasuredModel]:
     models = measured.models(
         path, "requests of which one runs alone, or `ramsis serve --calibrate`")
     for name, item in models.items():
-        item.accuracy = _share(correct[name])
+        right = [text in ("1", "true", "True") for text in correct[name] if text]
+        # The share of correct answers is known if that of every answer is.
+        item.accuracy = sum(right) / len(right) if len(right) == len(correct[name]) else None
         if left_out:
             item.notes.append(f"requests that failed or were dropped, left out: {left_out}")
     return dict(sorted(models.items()))
-
-
-def _share(correct: list[str]) -> float | None:
-    """Return the share of correct answers; None unless it is known for all answers."""
-    right = [text in ("1", "true", "True") for text in correct if text]
-    return sum(right) / len(right) if len(right) == len(correct) else None
 
 
 class _ServerLog:

@@ -281,7 +281,10 @@ def _batch(run: MeasuredRun, name: str, path: Path, given: Given) -> int:
                                 where="--batch", value=by_user,
                                 allowed="what the file says, or nothing")
     batch = run.batch if by_user is None else by_user
-    in_flight = _inputs_in_flight(run)
+    # The mean number of inputs in flight by Little's law, where the run tells it.
+    latency_ms = run.statistics.get("mean_ms", run.statistics.get("p50_ms"))
+    in_flight = (None if run.items_per_s is None or latency_ms is None
+                 else float(run.items_per_s * latency_ms / 1000.0))
     if batch is None and in_flight is not None and (named := _IN_NAME.search(path.stem)):
         # The name alone would be a guess.
         batch = int(named[1]) if _fits(in_flight, int(named[1])) else None
@@ -297,14 +300,6 @@ def _batch(run: MeasuredRun, name: str, path: Path, given: Given) -> int:
             "or the batch size is another", where=str(path), value=f"{in_flight:.4g}",
             allowed=f"about {batch} (batch size {batch}, one request at a time)")
     return batch
-
-
-def _inputs_in_flight(run: MeasuredRun) -> float | None:
-    """Return the mean number of inputs in flight (Little's law), or None if unknown."""
-    latency_ms = run.statistics.get("mean_ms", run.statistics.get("p50_ms"))
-    if run.items_per_s is None or latency_ms is None:
-        return None
-    return float(run.items_per_s * latency_ms / 1000.0)
 
 
 def _fits(in_flight: float, batch: int) -> bool:

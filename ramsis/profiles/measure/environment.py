@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import ramsis
 
@@ -98,7 +97,10 @@ def spells_of(
     for key in range(int(key_of.max()) + 1):
         ratio[key_of == key] = times[key_of == key] / np.median(times[key_of == key])
     slow = ratio >= SLOW
-    statistics: dict[str, Any] = {"autocorrelation": round(_autocorrelation(ratio), 4)}
+    away = ratio - ratio.mean()
+    variance = float(away @ away)
+    correlation = float(away[1:] @ away[:-1]) / variance if variance > 0 else 0.0  # at lag 1
+    statistics: dict[str, Any] = {"autocorrelation": round(correlation, 4)}
     if slow.any() and not slow.all():
         spells = int(np.count_nonzero(slow & ~np.append(False, slow[:-1])))
         busy_ms = float(times[slow].sum())
@@ -108,10 +110,3 @@ def spells_of(
             "length_ms": round(busy_ms / spells, 4),
         }
     return statistics
-
-
-def _autocorrelation(values: NDArray[np.float64]) -> float:
-    """Return the autocorrelation of a series at lag 1."""
-    away = values - values.mean()
-    total = float(away @ away)
-    return float(away[1:] @ away[:-1]) / total if total > 0 else 0.0

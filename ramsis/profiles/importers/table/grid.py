@@ -86,6 +86,8 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
     body = body[1:]
     if not body:
         raise InputFileError("no rows below the header", where=str(path))
+    units = {unit.lower() for line in comments for unit in _STATED_UNIT.findall(line)
+             if unit.lower() in MS}
     notes = [f"lines above the header, passed over: {start}"] if start else []
     # R writes no heading above the names of its rows.
     if all(len(cells) == len(header) + 1 for _, cells in body) and any(c for _, (c, *_) in body):
@@ -109,10 +111,11 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
         rows.append(CsvRow(str(path), number, dict(zip(header, cells, strict=True))))
     for column, count in Counter(header).items():
         if column and count > 1:
-            raise InputFileError("column appears twice", where=f"{path}: header",
-                                          value=column, allowed="each name once, in one line "
-                                          "of headings (of a pivot in pandas: .stack())")
-    return Grid(tuple(header), tuple(rows), mark, _unit_of(comments), tuple(notes))
+            raise InputFileError("column appears twice", where=f"{path}: header", value=column,
+                                 allowed="each name once, in one line of headings (of a pivot in "
+                                 "pandas: .stack())")
+    return Grid(tuple(header), tuple(rows), mark,
+                units.pop() if len(units) == 1 else "", tuple(notes))
 
 
 def _joined(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -172,17 +175,13 @@ def _plain_cells(line: str, mark: str) -> list[str]:
     return [cell.strip() for cell in rows[0]]
 
 
-def _unit_of(comments: list[str]) -> str:
-    """Return the unit of times in the comments; empty unless they state exactly one unit."""
-    units = {unit.lower() for line in comments for unit in _STATED_UNIT.findall(line)
-             if unit.lower() in MS}
-    return units.pop() if len(units) == 1 else ""
-
-
 def _of_json(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
     records: list[tuple[int, dict[str, str]]] = []
     by_line = _lines(text)
-    for line, value in _values(text, path):
+    parts = [(number, part) for number, part in enumerate(text.splitlines(), start=1)
+             if part.strip()] if by_line else [(1, text)]
+    for line, part in parts:
+        value = parsed(part, f"{path}: line {line}" if len(parts) > 1 else str(path))
         records += [(line if by_line else number, record)
                     for number, record in enumerate(_records(value, {}, known, 0), start=1)]
     columns = tuple(dict.fromkeys(name for _, record in records for name in record))
@@ -203,14 +202,6 @@ def _lines(text: str) -> bool:
     """Return whether a text has several lines of which the first is a JSON object."""
     first, _, rest = text.strip().partition("\n")
     return bool(rest.strip()) and first.startswith("{") and first.rstrip().endswith("}")
-
-
-def _values(text: str, path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield the JSON values of a file with their lines: one, or one on each line."""
-    parts = ([(number, line) for number, line in enumerate(text.splitlines(), start=1)
-              if line.strip()] if _lines(text) else [(1, text)])
-    for number, part in parts:
-        yield number, parsed(part, f"{path}: line {number}" if len(parts) > 1 else str(path))
 
 
 def _records(

@@ -51,8 +51,10 @@ def layout_of(path: Path, grid: Grid, columns: Mapping[str, str]) -> Layout:
         usual, unusual = sorted((other, heading), key=lambda heading: heading.rank)
         fields[heading.field] = usual
         left_out.append(unusual.column)
-    if "model" not in fields and _names_rows(grid):
-        fields["model"] = Heading(grid.columns[0], "model")
+    # A first column without a heading that holds names, not numbers of rows.
+    cells = [row.cells[""] for row in grid.rows] if grid.columns[0] == "" else []
+    if "model" not in fields and any(cells) and not any(cell.isdecimal() for cell in cells):
+        fields["model"] = Heading("", "model")
     times, needless = (sizes, []) if by_size else _times(fields)
     left_out += needless
     fields = {name: heading for name, heading in fields.items() if name not in TIMES}
@@ -112,12 +114,6 @@ def shown(name: str) -> str:
     """Return a field in words."""
     return {"latency": "the latency", "batch": "the batch size",
             "n": "the number of samples", "total": "the total size"}.get(name, f"the {name}")
-
-
-def _names_rows(grid: Grid) -> bool:
-    """Return whether a first column without a heading holds names, not numbers of rows."""
-    cells = [row.cells[""] for row in grid.rows] if grid.columns[0] == "" else []
-    return any(cells) and not any(cell.isdecimal() for cell in cells)
 
 
 def _of_model(column: str) -> Heading:

@@ -17,7 +17,7 @@ with members of one size fit both equally well, and cannot distinguish the laws.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -76,21 +76,16 @@ class SizedRows:
     def models(self) -> dict[str, MeasuredModel]:
         """Return the profiles of all models."""
         models = {name: self._model(name, entries) for name, entries in self.entries.items()}
-        if any(entry.statistic == LATENCY for entries in self.entries.values()
-               for entry in entries) and not self._mixed:
+        every = [entry for entries in self.entries.values() for entry in entries]
+        if any(entry.statistic == LATENCY for entry in every) and not _of_several_sizes(every):
             self.notes.append("latencies without a statistic: one for a count and size is the "
                               "mean, several are samples")
         return models
 
-    @property
-    def _mixed(self) -> bool:
-        return any(entry.total < entry.batch * entry.size
-                   for entries in self.entries.values() for entry in entries)
-
     def _model(self, name: str, entries: list[Entry]) -> MeasuredModel:
         """Return a model's profile by cells of count and size, or by a law if sizes differ."""
         sizes = {entry.size for entry in entries}
-        if any(entry.total < entry.batch * entry.size for entry in entries):
+        if _of_several_sizes(entries):
             return self._fitted(name, entries)
         # Members of a batch have one size: each (count, size) is a cell with the rows' statistics.
         by_size: dict[int, Measurements] = {}
@@ -190,6 +185,11 @@ class SizedRows:
                         for count, values in batches.items()]
         return MeasuredModel(profiles, sized=self._sized(name, fits[statistics[0]].law, counts,
                                                          sizes, grids))
+
+
+def _of_several_sizes(entries: Sequence[Entry]) -> bool:
+    """Return whether some batch has members of different sizes."""
+    return any(entry.total < entry.batch * entry.size for entry in entries)
 
 
 def _spread(values: list[int], least: int) -> list[int]:

@@ -186,7 +186,8 @@ class _Connection:
                 # A server may close a connection that idles; a new one tells whether it is there.
                 if again and isinstance(error, ConnectionError):
                     continue
-                raise ModelLostError(f"{self._url}: {_reason(error)}") from None
+                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                raise ModelLostError(f"{self._url}: {reason}") from None
         if answer.status == 200:
             return answer.getheader(_JSON_LENGTH), content
         try:
@@ -220,8 +221,3 @@ def _head(tensors: tuple[tuple[str, tuple[int, ...], str], ...]) -> bytes:
         {**_tensor(*tensor), "parameters": {
             "binary_data_size": math.prod(tensor[1]) * np.dtype(tensor[2]).itemsize}}
         for tensor in tensors]}).encode()
-
-
-def _reason(error: Exception) -> str:
-    """Return why a server does not answer, in words."""
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
