@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 import types
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ from ramsis.profiles.measure import (
     StopRule,
     measure_profile,
     resume,
+    sampling,
 )
 from ramsis.profiles.measure.backends import open_backend
 from ramsis.profiles.measure.sizes import MixedBatches
@@ -32,22 +32,25 @@ from tests.profiles.samples import embedder
 STOP = StopRule(min_samples=5, max_samples=5)
 BY_SIZE = MeasureSettings("callable", (1, 4), STOP, size_points=(32, 8))
 ASKED: list[list[int]] = []
+CLOCK_MS = [0.0]
+"""A clock of the functions' own: on a busy machine they would sleep too long."""
 
 
-def _sleep_ms(time_ms: float) -> None:
-    time.sleep(time_ms / 1000.0)
+def _take_ms(time_ms: float) -> None:
+    CLOCK_MS[0] += time_ms
 
 
 def padded(sizes: list[int]) -> None:
     ASKED.append(sizes)
-    _sleep_ms(0.1 * len(sizes) * max(sizes))
+    _take_ms(0.1 * len(sizes) * max(sizes))
 
 
 def packed(sizes: list[int]) -> None:
-    _sleep_ms(0.1 * sum(sizes))
+    _take_ms(0.1 * sum(sizes))
 
 
 def short(sizes: list[int]) -> None:
+    _take_ms(1.0)
     if max(sizes) > 8:
         raise ValueError("too long")
 
@@ -58,6 +61,7 @@ def _functions(monkeypatch):
     for function in (padded, packed, short):
         setattr(module, function.__name__, function)
     monkeypatch.setitem(sys.modules, "sized_functions", module)
+    monkeypatch.setattr(sampling, "perf_counter_ns", lambda: round(1e6 * CLOCK_MS[0]))
     ASKED.clear()
 
 
@@ -77,7 +81,7 @@ def test_each_count_is_measured_at_each_size(tmp_path, order):
     for model in profile.models:
         sized = model.sized
         assert (sized.counts, sized.sizes, sized.law) == ((1, 4), (8, 32), model.name)
-        assert (sized.measured_ms("mean") > np.array([[0.8, 3.2], [3.2, 12.8]])).all()
+        assert sized.measured_ms("mean") == pytest.approx(np.array([[0.8, 3.2], [3.2, 12.8]]))
         assert [batch.mean_ms for batch in model.batches] == [row[-1] for row in sized.mean_ms]
         assert [batch.n for batch in model.batches] == [5, 5]
     assert {tuple(sizes) for sizes in ASKED} == {
