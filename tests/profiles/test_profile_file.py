@@ -97,6 +97,11 @@ BROKEN_BY_MEANING: list[tuple[Place, object, str]] = [
     ((*PAIR, "first"), "large", r"a model gives no second opinion on itself"),
     ((*PAIR, "expected_increment"), [0.2, 0.1], r"expected_increment: .*3 numbers"),
     ((*PAIR, "gain_error"), [0.2, 0.1, -1e-3], r"\.gain_error\[2\]: out of range"),
+    (("confidences", "pairs"), 2 * document()["confidences"]["pairs"],
+     r"pairs\[1\]: duplicate pair: got 'small, large'"),
+    (PAIR, {"first": "small", "second": "large", "accuracy": [0.7, 0.8],
+            "expected_increment": [0.1, 0.1], "gain_error": [0.1, 0.1]},
+     r"pairs\[0\]\.accuracy: not a number for each bin of small: got 2; allowed: 3"),
 ]
 
 

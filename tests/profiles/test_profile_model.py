@@ -46,6 +46,11 @@ def test_a_latency_must_be_a_finite_positive_number(field, value):
         ({"quantiles_ms": [1.0, 3.0, 2.0]}, r"^quantiles_ms\[2\]: quantiles fall"),
         ({"quantiles_ms": [1.0, 30.0], "max_ms": 20.0}, r"^quantiles_ms\[1\]: outside min_ms"),
         ({"quantiles_ms": [1.0, 9.0], "min_ms": 5.0}, r"^quantiles_ms\[0\]: outside min_ms"),
+        ({"quantile_levels": [0.5, 1.0]}, "^quantile_levels: levels without quantiles"),
+        ({"quantiles_ms": [1.0, 9.0], "quantile_levels": [0.5]},
+         "^quantile_levels: not a level for each quantile"),
+        ({"quantiles_ms": [1.0, 9.0], "quantile_levels": [0.5, 0.5]},
+         r"^quantile_levels\[1\]: levels do not rise"),
     ],
 )
 def test_a_batch_profile_refuses(values, message):

@@ -49,6 +49,10 @@ SHAPES: dict[str, tuple[str, str | bytes]] = {
     "a spreadsheet's text": ("p99", WIDE.replace(",", "\t").replace(
         "\t7\t", "\t6.25\t").replace("\t1400\t", "\t1312.5\t").replace(
         "\t11\t", "\t10.75\t").replace("\t2100\t", "\t2033\t").encode("utf-16")),
+    "names of rows, as R writes them": ("p50", lines(
+        "model,batch,median_ms,acc", "1,small,1,6.25,0.705", "2,small,4,1312.5,0.705",
+        "3,large,1,10.75,0.8125", "4,large,4,2033.0,0.8125")),
+    "a separator at the end of each line": ("p95", WIDE.replace("\n", ",\n")),
     "an index of pandas": ("p50", lines(
         ",model,batch,median_ms,acc", "0,small,1,6.25,0.705", "1,small,4,1312.5,0.705",
         "2,large,1,10.75,0.8125", "3,large,4,2033.0,0.8125")),
@@ -200,6 +204,13 @@ def test_columns_are_named_by_the_user(run, tmp_path):
     assert (model.accuracy, model.batches[1].p95_ms) == (0.705, 1312.5)
 
 
+def test_memory_and_load_times_are_the_largest_of_a_model(tmp_path):
+    path = written(tmp_path, lines("model,batch,p95_ms,GPU memory (GB),load (s)",
+                                   "small,1,6.25,1.5,2", "small,4,9,1.75,"))
+    (model,) = import_profile(path, accuracy={"small": 0.7}).models
+    assert (model.memory_mb, model.load_ms) == (1750.0, 2000.0)
+
+
 def test_a_table_of_one_model_needs_no_column_of_it(tmp_path):
     path = written(tmp_path, "batch,p95_ms\n1,6.25\n4,9\n")
     assert import_profile(path, accuracy={"measured": 0.7}).models[0].name == "measured"
@@ -295,6 +306,8 @@ def test_options_that_contradict_the_table_are_refused(tmp_path):
         import_profile(path, given=Given(columns={"batch": "items"}))
     with pytest.raises(InvalidValueError, match="--model-name"):
         import_profile(path, given=Given(model={"*": "small"}))
+    with pytest.raises(InvalidValueError, match="--metric: a table has no histograms"):
+        import_profile(path, given=Given(metric="seconds"))
 
 
 @pytest.mark.parametrize("shape", [
