@@ -31,6 +31,7 @@ LEAST_ACCURACY = 0.01
 """Lower accuracies may be fractions that were taken as percent."""
 SKETCH_TOLERANCE = 0.05
 """Largest relative difference between p95, mean and maximum as stated and by quantiles_ms."""
+_MOST_ENTRIES = 10_000_000  # largest latency table, 80 MB
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,6 @@ def _units(model: ModelProfile) -> Iterator[Finding]:
     if model.accuracy < LEAST_ACCURACY:
         yield Finding("unit", model.name, None,
                       f"accuracy is {100 * model.accuracy:.4g} %; is the unit right?")
-
-_MOST_ENTRIES = 10_000_000  # largest latency table, 80 MB
 
 
 def _few_samples(model: ModelProfile) -> Iterator[Finding]:
@@ -141,13 +140,13 @@ def _sketches(model: ModelProfile) -> Iterator[Finding]:
         mean = float(hat_weights(item.levels) @ np.array(item.quantiles_ms))
         sketched = {"p95": sketch_quantile(item.quantiles_ms, 0.95, item.quantile_levels),
                     "mean": mean, "max": item.quantiles_ms[-1]}
-        for name, found in sketched.items():
+        for name, value in sketched.items():
             stated = getattr(item, f"{name}_ms")
-            if stated is not None and abs(found - stated) > SKETCH_TOLERANCE * stated:
-                end = "" if name == "p95" else ("; the stated one gives the tail"
-                                                if item.quantile_levels is None else "")
+            if stated is not None and abs(value - stated) > SKETCH_TOLERANCE * stated:
+                tail = name != "p95" and item.quantile_levels is None
                 yield Finding("sketch", model.name, item.batch,
-                              f"{name} {stated:.4g} ms, but {found:.4g} ms by quantiles_ms{end}")
+                              f"{name} {stated:.4g} ms, but {value:.4g} ms by quantiles_ms"
+                              f"{'; the stated one gives the tail' if tail else ''}")
 
 
 def _gaps(model: ModelProfile) -> Iterator[Finding]:
