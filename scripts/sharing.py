@@ -50,7 +50,6 @@ POLICIES = "usher,wao-usher,igniter,ao-milp,wsm-milp,queue-aware"
 TEXT_MODELS = "bert,gpt2,t5,xlnet,bloom_560"
 TEXT_BYTES = 8192
 """512 tokens and their mask, as 64-bit integers."""
-_INPUT = 3
 _DESCRIPTION = """\
 Plan with each policy, play the plan on the cluster engine, and write a row for each: planned and
 simulated goodput, an upper bound, and the models that are not served. Lists of --rps (for each

@@ -110,24 +110,23 @@ def totals(rows: Sequence[Row]) -> str:
     return markdown(["", "colocation", "with queueing", "registry", "dynamic"], lines)
 
 
-def listed(heads: Mapping[str, str]) -> Callable[[Sequence[Row]], str]:
-    """A column for each of some values of the rows, by their keys."""
+def listed(columns: Sequence[str]) -> Callable[[Sequence[Row]], str]:
+    """Some columns of the rows as they are."""
     def cell(value: object) -> str:
         if isinstance(value, float):
-            digits = 2 if not 0 < value < 0.005 else 3
-            return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+            return f"{value:.3f}".rstrip("0").rstrip(".")
         return "" if value is None else str(value)
 
-    return lambda rows: markdown(
-        list(heads.values()), [[cell(row.get(key)) for key in heads] for row in rows])
+    return lambda rows: markdown(columns, [[cell(row.get(name)) for name in columns]
+                                           for row in rows])
 
 
-def sigmaos(part: str, heads: Mapping[str, str], shown: Callable[[Row], bool] | None = None
-            ) -> Table:
+def sigmaos(part: str, columns: str, shown: Callable[[Row], bool] | None = None) -> Table:
     """Return the table of a part of the σOS experiments, by default of all its rows."""
-    text = listed(heads)
+    names = columns.split()
+    text = listed(names)
     return Table("", {f"sigmaos-{part}": f"sigmaos.py --part {part}"},
-                 lambda rows: text(list(filter(shown, rows)) if shown else rows), tuple(heads))
+                 lambda rows: text(list(filter(shown, rows)) if shown else rows), names)
 
 
 def off_the_formula(row: Row) -> bool:
@@ -196,15 +195,6 @@ def both(rows: Sequence[Row]) -> str:
           *(percent(row["violation_rate"]) for row in of),
           f"{of[0]['printed_loading_s']:.0f} s", f"{of[0]['loading_s']:.0f} s",
           f"{of[0]['longest_s']:.0f} s"] for (name, order), of in found.items()])
-
-
-def switching(rows: Sequence[Row]) -> str:
-    """Loads after which nothing ran, with and without polls."""
-    return markdown(
-        ["", "requests and loads seen", "loads", "evicted unused", "violations"],
-        [[row["scheduler"], f"every {row['poll_ms']:g} ms" if row["poll_ms"] else "at once",
-          f"{row['loads']:g}", f"{row['unused_loads']:g}", percent(row["violation_rate"])]
-         for row in rows])
 
 
 SHARING_POLICIES = ("usher", "wao-usher", "igniter", "ao-milp", "wsm-milp", "queue-aware")
@@ -328,6 +318,7 @@ _IN_PRINT = " ".join(f"--scheduler {name!r}" for name in (
     "modified-baseline, no idle holder", "clockwork-adjusted", "round-robin", "round-robin-a",
     "round-robin-b", "round-robin-c", "round-robin-d"))
 _WARSAW = ("violation_rate", "loading_s", "printed_violation_rate", "printed_loading_s")
+_SWITCHING = ("scheduler", "poll_ms", "loads", "unused_loads", "violation_rate")
 _SHARING = "sharing.py --models"
 _OBSERVED = (f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6 "
              "--client-overhead-ms 0.3077")
@@ -355,39 +346,22 @@ TABLES = {
                   "bound"), (*_CELL, "bound", "run")),
     "sigmaos": Table("evaluation/sigmaos.md", {"sigmaos-tables": "sigmaos.py --part tables"},
                      totals, ("table", "scheduler", "simulated_s", "printed_s")),
-    "sigmaos-sequences": sigmaos("sequences", {
-        "table": "requests", "scheduler": "", "runs": "runs", "printed_s": "printed (s)",
-        "simulated_s": "simulated (s)", "cold_starts": "cold starts"}),
-    "sigmaos-cold-starts": sigmaos("cold-starts", {
-        "model": "", "printed": "printed", "simulated": "mean", "share_of_runs": "share of runs"}),
-    "sigmaos-break-even": sigmaos("break-even", {
-        "model": "", "cold_start_s": "a cold start (s)", "time": "", "printed": "printed",
-        "simulated": "simulated"}),
-    "sigmaos-3.1": sigmaos("figure-3.1", {
-        "replica": "replica", "requests": "requests", "answered_before": "answers before",
-        "first_s": "its first (s)", "later_s": "later ones (s)"}),
-    "sigmaos-3.2": sigmaos("figure-3.2", {
-        "model": "", "size_mb": "size (MB)", "printed_s": "printed (s)", "line_s": "line (s)"}),
-    "sigmaos-inference": sigmaos("inference", {
-        "model": "", "measured_s": "measured (s)", "of_small": "times t5-small",
-        "inference_s": "from the thesis' t5-small (s)"}),
-    "sigmaos-6.1": sigmaos("figure-6.1", {
-        "model": "", "inference_s": "inference (s)",
-        "cold_start_s": "a cold start (s)", "cold_starts": "cold starts",
-        "default_s": "default (s)", "colocation_s": "colocation (s)", "lower": "lower by"}),
-    "sigmaos-6.2": sigmaos("figure-6.2", {
-        "scheduler": "", **{f"request_{i}_s": str(i) for i in range(1, 11)}}),
-    "sigmaos-stages": sigmaos("stages", {
-        "figure": "figure", "scheduler": "", "scheduler_s": "scheduler", "call_s": "call",
-        "runtime_s": "runtime", "back_s": "call back"}),
-    "sigmaos-classes": sigmaos("classes", {
-        "others": "others", "cores_used": "cores in use", "critical_wait_s": "critical wait (s)",
-        "critical_wait_p99_s": "99 % (s)", "other_wait_s": "others wait (s)",
-        "other_wait_p99_s": "99 % (s) of others"}),
-    "sigmaos-formulas": sigmaos("formulas", {
-        "post_s": "processing (s)", "network_s": "network (s)", "waiting": "requests before",
-        "scheduler": "", "formula_s": "formula (s)", "simulated_s": "simulated (s)"},
-        off_the_formula),
+    "sigmaos-sequences": sigmaos(
+        "sequences", "table scheduler runs printed_s simulated_s cold_starts"),
+    "sigmaos-cold-starts": sigmaos("cold-starts", "model printed simulated share_of_runs"),
+    "sigmaos-break-even": sigmaos("break-even", "model cold_start_s time printed simulated"),
+    "sigmaos-3.1": sigmaos("figure-3.1", "replica requests answered_before first_s later_s"),
+    "sigmaos-3.2": sigmaos("figure-3.2", "model size_mb printed_s line_s"),
+    "sigmaos-inference": sigmaos("inference", "model measured_s of_small inference_s"),
+    "sigmaos-6.1": sigmaos("figure-6.1", "model inference_s cold_start_s cold_starts default_s "
+                                         "colocation_s lower"),
+    "sigmaos-6.2": sigmaos(
+        "figure-6.2", " ".join(["scheduler", *(f"request_{i}_s" for i in range(1, 11))])),
+    "sigmaos-stages": sigmaos("stages", "figure scheduler scheduler_s call_s runtime_s back_s"),
+    "sigmaos-classes": sigmaos("classes", "others cores_used critical_wait_s critical_wait_p99_s "
+                                          "other_wait_s other_wait_p99_s"),
+    "sigmaos-formulas": sigmaos("formulas", "post_s network_s waiting scheduler formula_s "
+                                            "simulated_s", off_the_formula),
     "warsaw": Table("", {
         f"warsaw-{ms}": f"warsaw.py --overhead-ms {ms}" for ms in (0, 150, 300)},
         warsaw("overhead_ms", "{:g} ms"), ("scheduler", "overhead_ms", "bound", *_WARSAW)),
@@ -409,8 +383,7 @@ TABLES = {
     "warsaw-switching": Table("", {
         f"warsaw-switching-{ms}": f"warsaw.py --no-bound --machines 4 --poll-ms {ms} "
                                   "--scheduler baseline --scheduler modified-baseline"
-        for ms in (0, 100)},
-        switching, ("scheduler", "poll_ms", "loads", "unused_loads", "violation_rate")),
+        for ms in (0, 100)}, listed(_SWITCHING), _SWITCHING),
     "vision-gpus": Table("sharing.md", {
         "vision-gpus": f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6,7,8",
     }, sharing("gpus"), _GOODPUT),

@@ -22,7 +22,6 @@ class Replay:
     violation_rate: float
     effective_accuracy: float
     violation_rate_by_head: float
-    effective_accuracy_by_head: float
 
 
 def replay(
@@ -38,7 +37,7 @@ def replay(
 ) -> Replay:
     """Serve every query; the table is indexed [n - 1][slack bin], latencies [model][n - 1]."""
     late = late_by_head = 0
-    earned = earned_by_head = 0.0
+    earned = 0.0
     for worker in range(workers):
         times = arrivals_ms[worker::workers].tolist()
         now, first, last, count = 0.0, 0, 0, len(times)
@@ -57,8 +56,6 @@ def replay(
             late += missed
             late_by_head += batch if missed else 0
             earned += accuracy[model] * (batch - missed)
-            earned_by_head += 0.0 if missed else accuracy[model] * batch
             first += batch
     total = len(arrivals_ms)
-    return Replay(total, late / total, earned / total, late_by_head / total,
-                  earned_by_head / total)
+    return Replay(total, late / total, earned / total, late_by_head / total)
