@@ -32,13 +32,17 @@ def test_the_highest_load_until_the_horizon_is_told(tmp_path):
     ("time_s,forecast_qps,error\n0,12,-0.1\n", "line 2: error"),
     ("time_s,forecast_qps,error\n5,12,0.1\n5,13,0.1\n", "line 3: time_s"),
 ])
-def test_a_damaged_file_is_one_line(run, tmp_path, text, words):
+def test_a_damaged_file_is_refused(tmp_path, text, words):
     file = tmp_path / "load.csv"
     file.write_text(text)
     with pytest.raises(InputFileError, match=words):
         read_forecast(file)
+
+
+def test_a_damaged_file_ends_the_command_in_one_line(run, tmp_path):
     refused(run("scale", "--profiles", "image-cpu", "--slo-ms", "350", "--trace", "day",
-                "--startup-s", "10", "--forecast", file, "--out", tmp_path / "out"), 3, words)
+                "--startup-s", "10", "--forecast", tmp_path, "--out", tmp_path / "out"), 3,
+            "cannot be read")
     assert not (tmp_path / "out").exists()
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
-from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.profiles import LatencyTable
 from ramsis.sim import Engine, Fleet, Plan, Run, Scheduler
 from ramsis.sim.compiled import replay
 from ramsis.sim.engine import WorkerGroup
@@ -22,6 +22,7 @@ from tests.policy import samples
 from tests.synthesis.samples import settings, tiny_profile
 
 SLO_MS = 100.0
+tiny = tiny_profile
 
 
 def fleet(
@@ -60,11 +61,6 @@ def with_table(
         policy, rng.integers(0, len(policy.models), shape), batch,
         (int(rng.integers(len(policy.models))),
          int(rng.integers(0 if drops else 1, shape[0] + 2))))
-
-
-def tiny() -> ProfileSet:
-    """Three models; see the synthesis samples."""
-    return tiny_profile()
 
 
 def run(

@@ -34,6 +34,12 @@ def played(made: Scenario, script: Callable[..., None], **more: Any) -> Run:
     return Engine.of_scenario(made, **more).serve(lambda engine: Scripted(engine, script))
 
 
+def at_once(engine: Engine, name: str, *args: Any) -> None:
+    """Run each request alone on the first worker."""
+    if name == "on_arrival":
+        engine.run(0, 0, [args[0]])
+
+
 def times(*at_ms: float, **more: Any) -> dict[str, Any]:
     return stream(workload={"times_ms": list(at_ms)}, **more)
 
@@ -115,15 +121,11 @@ def test_processing_holds_cores_and_crosses_the_network():
 
 
 def test_streams_after_others_and_closed_loops():
-    def script(engine: Engine, name: str, *args: Any) -> None:
-        if name == "on_arrival":
-            engine.run(0, 0, [args[0]])
-
     run = played(scenario(worker_types=[{"name": "gpu", "count": 1, "lanes": 3}], streams=[
         times(0, 5, name="warm"),
         times(1, name="late", after="loop"),
         stream("loop", workload={"users": 2, "think_ms": 1, "requests": 5}, after="warm")]),
-        script)
+        at_once)
     assert run.arrival_ms.tolist() == [0, 5, 15, 15, 26, 26, 37, 48]
     assert run.stream.tolist() == [0, 0, 2, 2, 2, 2, 2, 1]
 
@@ -132,12 +134,8 @@ def test_batches_slow_each_other_down_and_no_work_is_lost():
     def halves(worker: int, running: Any) -> list[float]:
         return [1.0 / len(running)] * len(running)
 
-    def script(engine: Engine, name: str, *args: Any) -> None:
-        if name == "on_arrival":
-            engine.run(0, 0, [args[0]])
-
     run = played(scenario(worker_types=[{"name": "gpu", "count": 1, "lanes": 2}],
-                          streams=[times(0, 5)]), script, slowdown=halves)
+                          streams=[times(0, 5)]), at_once, slowdown=halves)
     assert run.finish_ms.tolist() == [15, 20]
 
 
@@ -162,12 +160,8 @@ def test_requests_join_and_leave_a_continuous_batch():
 
 
 def test_static_batches_of_tokens_end_with_the_longest():
-    def script(engine: Engine, name: str, *args: Any) -> None:
-        if name == "on_arrival":
-            engine.run(0, 0, [args[0]])
-
     run = played(scenario(models=[model(inference={"output_tokens": 7})], streams=[times(0)]),
-                 script)
+                 at_once)
     assert run.answered_ms.tolist() == [70]
 
 
