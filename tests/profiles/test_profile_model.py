@@ -82,6 +82,15 @@ def test_samples_make_a_profile_that_agrees_with_numpy(samples, size):
     assert values[-1] == pytest.approx(max(samples), abs=1e-6)
 
 
+def test_intervals_are_those_of_means_stated_errors_and_quantiles_of_the_sketch():
+    profile = BatchProfile(1, n=100, mean_ms=10.0, std_ms=2.0, p95_ms=12.0, relative_error=0.1)
+    assert profile.interval_ms("mean") == pytest.approx((10 - 1.96 * 0.2, 10 + 1.96 * 0.2))
+    assert profile.interval_ms("p95") == pytest.approx((10.8, 13.2))
+    sketch = BatchProfile(1, n=100, quantiles_ms=tuple(map(float, range(1, 101))))
+    step = 1.96 * math.sqrt(0.95 * 0.05 / 100)
+    assert sketch.interval_ms("p95") == pytest.approx((95.5 - 100 * step, 95.5 + 100 * step))
+
+
 @pytest.mark.parametrize("samples", [[], [[1.0]], [1.0, 0.0], [1.0, math.nan]])
 def test_bad_samples_are_refused(samples):
     with pytest.raises(ProfileError, match="samples_ms"):

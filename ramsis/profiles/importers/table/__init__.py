@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NoReturn
@@ -170,7 +170,7 @@ class _Reader:
         if not named or any(text for column, text in cells.items()
                             if column not in named and not is_missing(text)):
             return {}
-        object.__setattr__(self.grid, "rows", self.grid.rows[1:])
+        self.grid = replace(self.grid, rows=self.grid.rows[1:])
         return named
 
     def _stated_factor(self, heading: Heading) -> tuple[str, str] | None:
@@ -323,18 +323,18 @@ class _Reader:
         return _whole(text) or self._bad(row, column, "not a size", "a whole number >= 1")
 
     def _in_flight(self, row: CsvRow) -> bool:
-        heading = self.layout.fields.get("concurrency")
-        text = row.cells[heading.column] if heading else ""
-        return not is_missing(text) and text.strip() not in ("1", "1.0")
+        text = self._cell(row, "concurrency")
+        return not is_missing(text) and text not in ("1", "1.0")
+
+    def _cell(self, row: CsvRow, name: str) -> str:
+        """Return the cell of a field; empty where the table has no such column."""
+        heading = self.layout.fields.get(name)
+        return "" if heading is None else row.cells[heading.column].strip()
 
     def _model(self, row: CsvRow, above: str) -> str:
-        heading = self.layout.fields.get("model")
-        if heading is None:
+        if "model" not in self.layout.fields:
             return str(self.model)
-        text = row.cells[heading.column].strip()
-        if not text and not above:
-            row.text(heading.column)
-        return text or above
+        return self._cell(row, "model") or above or row.text(self.layout.fields["model"].column)
 
     def _name_of(self, heading: Heading) -> str:
         text = heading.column
@@ -376,8 +376,7 @@ class _Reader:
         return f"; keep the rows of one {telling[0]}" if telling else ""
 
     def _count(self, row: CsvRow) -> int | None:
-        heading = self.layout.fields.get("n")
-        text = "" if heading is None else row.cells[heading.column].strip()
+        text = self._cell(row, "n")
         whole = self.decimal.number(text, "1") if text and not is_missing(text) and all(
             mark in "0123456789.,' " for mark in text) else None
         return int(whole) if whole is not None and whole >= 1 and whole == int(whole) else None
