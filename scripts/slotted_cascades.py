@@ -89,7 +89,7 @@ def played(due: int, came: float) -> Iterator[dict[str, float]]:
     fleet, plan = prepared_policy(policy)
     assert plan.compiled is not None
     (problem, tables), *_ = best_rules(
-        policy, problems_of(policy, fleet, profile.confidences), ARRIVALS, policy.violation_price)
+        policy, problems_of(policy, fleet, profile.confidences), policy.violation_price)
     sample = Sample(policy, fleet, load_qps, _PLAYED, _SEED)
     rule, _ = sample.worth(PlacedCascade(tables, padded(problem.stated, 0.0)), 0.0)
     alone = replay(fleet, plan.compiled, sample.requests, sample.duration_ms, load_qps)

@@ -31,7 +31,7 @@ from ramsis.arrivals.recorded import PROCESS as TRACE
 from ramsis.arrivals.recorded import RecordedProcess
 from ramsis.arrivals.renewal import FixedRate, Poisson, Renewal
 from ramsis.errors import InvalidValueError
-from ramsis.plugins import blamed, own, untrusted
+from ramsis.plugins import blamed, own
 from ramsis.reprs import dataclass
 
 _RATE_TOLERANCE = 1e-9
@@ -106,15 +106,13 @@ class Arrivals:
         return cls(text)
 
     @classmethod
-    def of(cls, description: Mapping[str, Any], *, own_arrivals: str | None = None) -> Arrivals:
+    def of(cls, description: Mapping[str, Any]) -> Arrivals:
         """Create the factory from the ``arrivals`` entry of a policy file.
 
         Parameters
         ----------
         description : mapping
             The file's entry: ``process`` and parameters.
-        own_arrivals : str, optional
-            The only ``package.module:name`` that is allowed; by default any trusted one.
 
         Raises
         ------
@@ -139,8 +137,6 @@ class Arrivals:
         if ":" not in name:
             raise InvalidValueError("unknown arrival process", where="arrivals", value=name,
                                     allowed=", ".join([*SHIPPED, "package.module:name"]))
-        if own_arrivals is not None and own_arrivals != name:
-            raise InvalidValueError(untrusted(name, "arrival process", "arrivals", "--arrivals"))
         return cls(name, tuple(parameters.items()))
 
     def with_sizes_of(self, path: str | os.PathLike[str], column: str = "") -> Arrivals:

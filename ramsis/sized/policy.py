@@ -183,14 +183,13 @@ def generate_sized(
     return SizedPolicy(tables, document)
 
 
-def measured_again(policy: SizedPolicy, own_arrivals: str | None = None) -> dict[str, Any]:
+def measured_again(policy: SizedPolicy) -> dict[str, Any]:
     """Return the expectations of a policy, measured and bounded again on the same requests.
 
     The comparison with the replanned dynamic program is left out.
     """
     problem, expected = policy.problem, policy.expectations
-    load = _load(policy.load_qps, expected["requests"],
-                 Arrivals.of(policy.document["arrivals"], own_arrivals=own_arrivals))
+    load = _load(policy.load_qps, expected["requests"], Arrivals.of(policy.document["arrivals"]))
     seed = policy.document["inputs"]["seed"]
     result = _simulated(problem, policy.scheduler, load, seed, expected["runs"])
     return {**_measured(result, problem), **_bounded(problem, load, seed)}

@@ -75,10 +75,8 @@ class _Tried:
 class _Search:
     """Search for the best policy within a budget of violations."""
 
-    def __init__(self, make: Callable[[float], Policy], budget: float,
-                 own_arrivals: str | None, confidence: float) -> None:
-        self.make, self.budget, self.own_arrivals = make, budget, own_arrivals
-        self.confidence = confidence
+    def __init__(self, make: Callable[[float], Policy], budget: float, confidence: float) -> None:
+        self.make, self.budget, self.confidence = make, budget, confidence
         self.queries = int(min(max(_FEWEST, _LATE / budget), _MOST))
         self.fitting: list[_Tried] = []
         self.closest: _Tried | None = None
@@ -91,7 +89,7 @@ class _Search:
         """Simulate a policy; keep it if it is within the budget or the closest so far."""
         tried = _Tried(policy, price, simulated(
             policy, queries=self.queries, runs=RUNS, seed=SEED,
-            hopeless=_FAR * self.budget, own_arrivals=self.own_arrivals))
+            hopeless=_FAR * self.budget))
         if self.closest is None or self.upper(tried) < self.upper(self.closest):
             self.closest = tried
         if self.fits(tried):
@@ -119,8 +117,7 @@ class _Search:
 
 
 def policy_within(
-    make: Callable[[float], Policy], max_violation: float, *, own_arrivals: str | None = None,
-    confidence: float = CONFIDENCE,
+    make: Callable[[float], Policy], max_violation: float, *, confidence: float = CONFIDENCE,
 ) -> Policy:
     """Return the most accurate policy whose violation rate stays within a budget.
 
@@ -129,7 +126,7 @@ def policy_within(
     has the rates of the simulation that it was chosen by, its expectations those of another one.
     """
     ABOVE_ZERO.check("not a violation rate", optional=True, max_violation=max_violation)
-    search = _Search(make, max_violation, own_arrivals, confidence)
+    search = _Search(make, max_violation, confidence)
     first = make(0.0)
     _check_samples(search, first)
     free = search.tried(first, 0.0)
@@ -287,8 +284,7 @@ def _stated(search: _Search) -> Policy:
     """
     least = 1.0
     for tried in _by_accuracy(search):
-        policy = replayed(tried.policy, own_arrivals=search.own_arrivals,
-                          queries=tried.rates.queries, runs=tried.rates.runs)
+        policy = replayed(tried.policy, queries=tried.rates.queries, runs=tried.rates.runs)
         expected = policy.expectations
         if expected.interval is None:
             upper = expected.violation_rate

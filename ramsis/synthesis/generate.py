@@ -77,7 +77,7 @@ def modelled_policy(
     does not know the arrival process, the rates are those of the short replays that chose the
     planned load.
     """
-    plan = _planner(profile, load_qps, settings)(Replays(settings.arrivals))
+    plan = _planner(profile, load_qps, settings)(Replays())
     return _at_confidence(plan.as_modelled(), settings.confidence)
 
 
@@ -91,13 +91,11 @@ def prepared(
     planner = _planner(profile, load_qps, settings)
 
     def promised() -> Policy:
-        replays = Replays(settings.arrivals)
+        replays = Replays()
         plan = planner(replays)
-        policy = (plan.to_be_measured() if can_be_replayed(plan.policy, settings.arrivals)
+        policy = (plan.to_be_measured() if can_be_replayed(plan.policy)
                   else plan.as_modelled())
-        policy = _at_confidence(
-            replayed(policy, own_arrivals=settings.arrivals, replays=replays),
-            settings.confidence)
+        policy = _at_confidence(replayed(policy, replays=replays), settings.confidence)
         return _with_second_opinions(policy, profile, settings)
 
     return promised
@@ -113,7 +111,7 @@ def _with_second_opinions(
 
     times = ServiceTimes.of_all(settings.profile_for(profile), settings.chosen_service(profile),
                                 settings.max_queue)
-    return with_cascade(policy, profile.confidences, times, settings.arrivals)
+    return with_cascade(policy, profile.confidences, times)
 
 
 def _planner(
@@ -156,10 +154,9 @@ def _within_budget(
     from ramsis.synthesis.budget import policy_within
 
     assert settings.max_violation is not None
-    policy = policy_within(lambda price: modelled_policy(profile, load_qps,
-                                                         priced(settings, price)),
-                           settings.max_violation, own_arrivals=settings.arrivals,
-                           confidence=settings.confidence)
+    policy = policy_within(
+        lambda price: modelled_policy(profile, load_qps, priced(settings, price)),
+        settings.max_violation, confidence=settings.confidence)
     # The policy's inputs still have the price of the search instead of the budget.
     policy = replace(policy, inputs=with_settings(policy.inputs, settings))
     return _with_second_opinions(policy, profile, settings)
@@ -224,5 +221,4 @@ def _replayed(policy: Policy, settings: SynthesisSettings, drawn: Drawn) -> Simu
     """Replay a table on arrivals that are the same for each factor."""
     seed = _SEEDS + zlib.crc32(repr((policy.load_qps, policy.slo_ms)).encode()) % (_SEEDS - _RUNS)
     queries = max(_QUERIES, min(bursty_queries(policy, _RUNS), _MOST_QUERIES))
-    return simulated(policy, queries=queries, runs=_RUNS, seed=seed,
-                     own_arrivals=settings.arrivals, drawn=drawn)
+    return simulated(policy, queries=queries, runs=_RUNS, seed=seed, drawn=drawn)

@@ -51,14 +51,13 @@ _QUERIES, _RUNS, _SEED = 100_000, 4, 1 << 28
 class Replays:
     """Replays of policies for one load, on the same arrivals; each table is replayed once."""
 
-    def __init__(self, own_arrivals: str | None = None) -> None:
-        self.own_arrivals = own_arrivals
+    def __init__(self) -> None:
         self._drawn = Drawn()
         self._figures: dict[tuple[bytes, float], Simulated] = {}
 
     def at(self, policy: Policy, slower: float) -> Simulated | None:
         """Replay a policy with service times a factor longer; None where it cannot be replayed."""
-        if not can_be_replayed(policy, self.own_arrivals):
+        if not can_be_replayed(policy):
             return None
         table = b"".join(values.tobytes() for values in (
             policy.queue_levels, policy.slack_ms, policy.actions, policy.codes))
@@ -66,8 +65,7 @@ class Replays:
         if key not in self._figures:
             self._figures[key] = simulated(
                 one_worker(policy) or policy, queries=max(_QUERIES, bursty_queries(policy, _RUNS)),
-                runs=_RUNS, seed=_SEED, own_arrivals=self.own_arrivals, slower=slower,
-                drawn=self._drawn)
+                runs=_RUNS, seed=_SEED, slower=slower, drawn=self._drawn)
         return self._figures[key]
 
 

@@ -73,8 +73,8 @@ _SEEDS = 1 << 30  # seeds of promises are at least this, and less than twice thi
 
 
 def replayed(
-    policy: Policy, *, own_arrivals: str | None = None, queries: int | None = None,
-    runs: int = RUNS, replays: Replays | None = None,
+    policy: Policy, *, queries: int | None = None, runs: int = RUNS,
+    replays: Replays | None = None,
 ) -> Policy:
     """Return the policy with a promise measured by replaying its table.
 
@@ -90,7 +90,7 @@ def replayed(
     within_slo = (alone or policy).load_qps / 1000.0 * policy.slo_ms
     if within_slo > _MANY:
         runs = min(runs, _FEWER_RUNS)
-    if not can_be_replayed(policy, own_arrivals):
+    if not can_be_replayed(policy):
         return policy
     gives_up = policy.late == LateRule.DROP.value
     near = policy.load_qps >= _NEAR * (policy.expectations.capacity_qps or math.inf)
@@ -99,8 +99,7 @@ def replayed(
     queries, seed = max(queries, int(_LASTS * runs * within_slo)), first_seed(policy)
     queries = max(queries, bursty_queries(policy, runs))
     known: KnownRuns = {}
-    measure = partial(measured, policy, seed=seed, own_arrivals=own_arrivals, workers=workers,
-                      known=known)
+    measure = partial(measured, policy, seed=seed, workers=workers, known=known)
     warm_up_slos, precise = SETTLES if gives_up and near else None, False
     while True:
         figures, replay = measure(queries=queries, runs=runs, warm_up_slos=warm_up_slos)
@@ -128,8 +127,7 @@ def replayed(
                 queries, runs = queries // runs * more, more
         else:
             break
-    return with_slower_figures(as_stated_by(policy, figures, replay),
-                               replays or Replays(own_arrivals))
+    return with_slower_figures(as_stated_by(policy, figures, replay), replays or Replays())
 
 
 def as_stated_by(policy: Policy, figures: Mapping[str, float], replay: Replay) -> Policy:

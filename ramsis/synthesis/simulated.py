@@ -87,8 +87,7 @@ _WIDE_SHARE = {"violation_rate": 0.1, "utilisation": 3e-3, "batch_size.mean": 6e
 
 def simulated(
     policy: Policy, *, queries: int, runs: int, seed: int, hopeless: float = 1.0,
-    own_arrivals: str | None = None, slower: float = 1.0,
-    drawn: Drawn | None = None,
+    slower: float = 1.0, drawn: Drawn | None = None,
 ) -> Simulated:
     """Simulate a policy at its own load and return its rates.
 
@@ -97,8 +96,8 @@ def simulated(
     Service times are ``slower`` times as long as the policy's.
     """
     late, earned = list[float](), list[float]()
-    for run, first, last in _windows(policy, queries // runs, range(seed, seed + runs),
-                                     own_arrivals, slower, drawn):
+    for run, first, last in _windows(policy, queries // runs, range(seed, seed + runs), slower,
+                                     drawn):
         violations, effective = rates(run, first, last)
         late.append(violations)
         earned.append(effective)
@@ -117,8 +116,8 @@ def tolerance_of(name: str, value: float) -> float | None:
 
 
 def measured(
-    policy: Policy, *, queries: int, runs: int, seed: int, own_arrivals: str | None = None,
-    workers: int | None = None, warm_up_slos: float | None = None, full: bool = False,
+    policy: Policy, *, queries: int, runs: int, seed: int, workers: int | None = None,
+    warm_up_slos: float | None = None, full: bool = False,
     known: KnownRuns | None = None,
 ) -> tuple[dict[str, float], Replay]:
     """Simulate a policy at its own load and return all figures of its promise with errors.
@@ -139,7 +138,7 @@ def measured(
     kinds = [(seed + i, starts[i], queries // runs, warm_up_slos) for i in range(runs)]
     new = [kind for kind in kinds if kind not in known]
     for kind, (run, first, last) in zip(new, _windows(
-            policy, queries // runs, [kind[0] for kind in new], own_arrivals,
+            policy, queries // runs, [kind[0] for kind in new],
             warm_up_slos=warm_up_slos or SETTLES, full=[kind[1] for kind in new]), strict=True):
         arrived = np.diff(np.searchsorted(run.arrival_ms, [first, last])).item()
         excess = arrived / (policy.load_qps / 1000.0 * (last - first)) - 1.0
@@ -253,18 +252,18 @@ def settles(load_qps: float, slo_ms: float, slos: float = SETTLES) -> bool:
     return load_qps / 1000.0 * slo_ms * slos <= _MOST_QUERIES
 
 
-def can_be_replayed(policy: Policy, own_arrivals: str | None = None) -> bool:
+def can_be_replayed(policy: Policy) -> bool:
     """Return whether a policy's arrivals can be drawn, in runs that are not too long."""
     try:
-        Arrivals.of(policy.arrivals, own_arrivals=own_arrivals).drawn(policy.load_qps)
+        Arrivals.of(policy.arrivals).drawn(policy.load_qps)
     except InvalidValueError:
         return False
     return settles(policy.load_qps, policy.slo_ms)
 
 
 def _windows(
-    policy: Policy, queries: int, seeds: Iterable[int], own_arrivals: str | None,
-    slower: float = 1.0, drawn: Drawn | None = None,
+    policy: Policy, queries: int, seeds: Iterable[int], slower: float = 1.0,
+    drawn: Drawn | None = None,
     *, warm_up_slos: float = SETTLES, full: Iterable[bool] = repeat(False),
 ) -> Iterator[tuple[Run, float, float]]:
     """Yield each run with the start and end in ms of its steady state."""
@@ -273,7 +272,7 @@ def _windows(
     since_ms = warm_up_slos * policy.slo_ms
     until_ms = since_ms + 1000.0 * queries / policy.load_qps
     workload = ConstantLoad(policy.load_qps, until_ms + _DRAINS * policy.slo_ms,
-                            Arrivals.of(policy.arrivals, own_arrivals=own_arrivals))
+                            Arrivals.of(policy.arrivals))
     for seed, starts_full in zip(seeds, full, strict=False):
         key = policy.load_qps, workload.duration_ms, seed
         requests = None if drawn is None else drawn.get(key)

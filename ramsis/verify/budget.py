@@ -19,9 +19,7 @@ _MEASURED = ("violation_rate", "violation_half_width", "effective_accuracy",
              "effective_half_width", "queries", "runs", "seed")
 
 
-def budget_checks(
-    policy: Policy, derived: Interval | None, own_arrivals: str | None = None
-) -> tuple[Check, ...]:
+def budget_checks(policy: Policy, derived: Interval | None) -> tuple[Check, ...]:
     """Check the claims of a policy that has a ``budget``.
 
     ``derived`` is the interval, by the number of samples, of the policy that is optimal at the
@@ -30,10 +28,8 @@ def budget_checks(
     """
     budget = policy.budget
     assert budget is not None
-    again, other = (
-        simulated(policy, queries=budget.queries, runs=budget.runs, seed=seed,
-                  own_arrivals=own_arrivals) for seed in (budget.seed, _OTHER_SEED)
-    )
+    again, other = (simulated(policy, queries=budget.queries, runs=budget.runs, seed=seed)
+                    for seed in (budget.seed, _OTHER_SEED))
     limit = budget.max_violation_rate
     least = other.violation_rate - other.violation_half_width
     interval = policy.expectations.interval

@@ -37,11 +37,11 @@ class Answer(NamedTuple):
     second: bool  # whether it is a second opinion
 
 
-def cascade_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
+def cascade_checks(policy: Policy) -> tuple[Check, ...]:
     """Check the promise of a policy's second opinions; () where it has none."""
     if policy.cascade is None:
         return ()
-    promise, measured = policy.cascade.promise, _measured(policy, own_arrivals)
+    promise, measured = policy.cascade.promise, _measured(policy)
     without, budget = policy.budget or policy.replay, policy.budget
     upper = promise.violation_rate + promise.violation_half_width
     return (
@@ -67,10 +67,10 @@ def _within(claim: str, stated: float, half_width: float, other: Estimate) -> Ch
     return close(claim, stated, other.mean, allowed)
 
 
-def _measured(policy: Policy, own_arrivals: str | None) -> dict[str, Estimate]:
+def _measured(policy: Policy) -> dict[str, Estimate]:
     """Simulate independent runs of a policy; return means and intervals of its three rates."""
     document = policy.to_document()
-    process = Arrivals.of(policy.arrivals, own_arrivals=own_arrivals).drawn(policy.load_qps)
+    process = Arrivals.of(policy.arrivals).drawn(policy.load_qps)
     since_ms = _WARM_UP * policy.slo_ms
     until_ms = since_ms + 1000.0 * _REQUESTS / policy.load_qps
     seen: dict[str, list[float]] = {}

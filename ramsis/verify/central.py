@@ -36,9 +36,7 @@ _BY_CHANCE = 2.0  # half-widths by which a simulation may exceed the bound, by i
 _ROUNDING = 1e-6
 
 
-def central_claims(
-    policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
-) -> tuple[Check, ...]:
+def central_claims(policy: Policy, where: str, tolerance: float) -> tuple[Check, ...]:
     """Check every claim of a policy file, which ``where`` names, against its problem."""
     problem: CentralProblem = problem_of(policy, where)
     solution = solved_again(problem, policy.planned_factor)
@@ -53,9 +51,9 @@ def central_claims(
               _ROUNDING * capacity_qps),
         close("spare idle workers", policy.spare_idle, solution.spare_idle, 0.0),
         *_bound_checks(policy, problem, tolerance),
-        *(replay_checks(policy, own_arrivals) if policy.replay is not None
+        *(replay_checks(policy) if policy.replay is not None
           else solved_again_checks(policy.expectations, derived, tolerance)),
-        *not_measured_checks(policy, own_arrivals),
+        *not_measured_checks(policy),
     )
     if policy.budget is not None:
         return (*budget_checks(policy, derived.interval), *again)

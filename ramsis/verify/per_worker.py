@@ -74,11 +74,9 @@ _FEW_VIOLATIONS = 0.002  # violation rate above which the analysis is too inexac
 _ROW_ERROR, _MOST_OF_ROWS = 5e-4, 0.02
 
 
-def worker_claims(
-    policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
-) -> tuple[Check, ...]:
+def worker_claims(policy: Policy, where: str, tolerance: float) -> tuple[Check, ...]:
     """Check every claim of a policy file, which ``where`` names, against its problem."""
-    problem: WorkerProblem = problem_of(policy, where, own_arrivals=own_arrivals)
+    problem: WorkerProblem = problem_of(policy, where)
     check_known("unknown solver", policy.certificate.solver, SOLVERS,
                 f"{where}: certificate.solver", InputFileError)
     plan = problem if policy.planned_factor == 1.0 else problem.slower(
@@ -97,8 +95,8 @@ def worker_claims(
     )
     if policy.budget is not None:
         return (table, _overflow_check(policy, problem),
-                *budget_checks(policy, again.expectations().interval, own_arrivals),
-                *replay_checks(policy, own_arrivals),
+                *budget_checks(policy, again.expectations().interval),
+                *replay_checks(policy),
                 *bounds,
                 close("gain", policy.certificate.gain, certificate.gain, tolerance),
                 *certificate_checks(policy.certificate, certificate, tolerance))
@@ -116,9 +114,9 @@ def worker_claims(
     return (
         table,
         _overflow_check(policy, problem),
-        *(_measured_checks(policy, derived, own_arrivals) if policy.replay is not None
+        *(_measured_checks(policy, derived) if policy.replay is not None
           else _modelled_checks(policy.expectations, analysis, derived, tolerance)),
-        *not_measured_checks(policy, own_arrivals),
+        *not_measured_checks(policy),
         *interval_checks(policy.expectations, derived.interval, tolerance, policy.replay),
         *proofs,
         *bounds,
@@ -143,11 +141,9 @@ def _solved_again(
     return analysis, certificate_of(solution)
 
 
-def _measured_checks(
-    policy: Policy, derived: Expectations, own_arrivals: str | None
-) -> list[Check]:
+def _measured_checks(policy: Policy, derived: Expectations) -> list[Check]:
     """Check measured figures; the analysis rounds slack down and so gives a lower bound."""
-    checks = list(replay_checks(policy, own_arrivals))
+    checks = list(replay_checks(policy))
     assert policy.replay is not None
     stated, least = policy.expectations.effective_accuracy, derived.effective_accuracy
     of_process = policy.load_factor is None  # else the analysis is of the planned load

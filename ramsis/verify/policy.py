@@ -26,10 +26,7 @@ _BY_CHANCE = 2.0  # half-widths by which a simulation may exceed the bound, by i
 
 
 def verify_policy(
-    path: str | os.PathLike[str],
-    *,
-    tolerance: float = TOLERANCE,
-    own_arrivals: str | None = None,
+    path: str | os.PathLike[str], *, tolerance: float = TOLERANCE
 ) -> tuple[Check, ...]:
     """Check every claim of a policy file.
 
@@ -37,23 +34,20 @@ def verify_policy(
     ----------
     tolerance : float
         Largest difference between a stated and a derived figure, finite and > 0.
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own, which the file names too;
-        no other module is imported.
 
     Raises
     ------
     InputFileError
-        The file breaks its format, or names an arrival process that cannot be made from it.
+        The file breaks its format, or names an arrival process that cannot be made from it, or
+        that is one's own and not trusted (:func:`ramsis.trust`).
     InvalidValueError
         The tolerance is out of range.
     """
     tolerance = check_tolerance(tolerance)
     policy = read(path)
     claims_of = worker_claims if DISPATCHES[policy.dispatch].own_queues else central_claims
-    return (*claims_of(policy, str(path), tolerance, own_arrivals),
-            *cascade_checks(policy, own_arrivals), *_inputs_checks(policy),
-            _gap_check(policy, tolerance))
+    return (*claims_of(policy, str(path), tolerance), *cascade_checks(policy),
+            *_inputs_checks(policy), _gap_check(policy, tolerance))
 
 
 def _inputs_checks(policy: Policy) -> tuple[Check, ...]:

@@ -41,7 +41,7 @@ _OF_ITSELF = 2e-3  # allowed relative difference, as quantiles of few values cha
 _SOME_LATE = 0.05  # least violation rate in simulated runs of unstable queues
 
 
-def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
+def replay_checks(policy: Policy) -> tuple[Check, ...]:
     """Check the claims of a policy whose figures were measured by replay."""
     stated = policy.replay
     assert stated is not None
@@ -49,19 +49,19 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
     if not settles(policy.load_qps, policy.slo_ms, warm_up_slos):
         return (Check("warm-up of the replay (SLOs)", warm_up_slos, None, False),)
     replayed, replay = measured(policy, queries=stated.queries, runs=stated.runs,
-                                seed=stated.seed, own_arrivals=own_arrivals,
-                                workers=stated.workers, warm_up_slos=stated.warm_up_slos)
+                                seed=stated.seed, workers=stated.workers,
+                                warm_up_slos=stated.warm_up_slos)
     same = as_stated_by(policy, replayed, replay)
     replay = same.replay or replay
     # As long as the replay, which may have to see bursts.
-    other = played(policy, queries=max(_QUERIES, stated.queries), own_arrivals=own_arrivals,
+    other = played(policy, queries=max(_QUERIES, stated.queries),
                    warm_up_slos=warm_up_slos)
     checks = [Check("first seed of the replay", stated.seed, first_seed(policy),
                     stated.seed == first_seed(policy)),
               close("workers of the replay", stated.workers, replay.workers, 0.0),
               Check("whether the runs have settled", None, None,
                     stated.settled is replay.settled),
-              *_again_checks(policy, stated, own_arrivals),
+              *_again_checks(policy, stated),
               Check("overloaded", float(policy.expectations.overloaded),
                     float(same.expectations.overloaded),
                     policy.expectations.overloaded == same.expectations.overloaded),
@@ -83,13 +83,11 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
     return tuple(checks)
 
 
-def _again_checks(
-    policy: Policy, stated: Replay, own_arrivals: str | None
-) -> Iterator[Check]:
+def _again_checks(policy: Policy, stated: Replay) -> Iterator[Check]:
     """Check the warm-up after which starts make no difference, and figures with headroom."""
     budget = policy.budget
-    again = replayed(policy, own_arrivals=own_arrivals) if budget is None else replayed(
-        policy, own_arrivals=own_arrivals, queries=budget.queries, runs=budget.runs)
+    again = replayed(policy) if budget is None else replayed(
+        policy, queries=budget.queries, runs=budget.runs)
     slos = None if again.replay is None else again.replay.warm_up_slos
     yield Check("warm-up of the replay (SLOs)", stated.warm_up_slos, slos,
                 stated.warm_up_slos == slos)
@@ -113,11 +111,11 @@ def _limit(policy: Policy, late: Estimate) -> tuple[list[Check], dict[str, Estim
     return checks, {name: Estimate(value, 0.0) for name, value in served.figures().items()}
 
 
-def not_measured_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
+def not_measured_checks(policy: Policy) -> tuple[Check, ...]:
     """Check that a promise of the decision problem could not have been measured instead."""
     if policy.replay is not None:
         return ()
-    again = replayed(policy, own_arrivals=own_arrivals).replay
+    again = replayed(policy).replay
     return (Check("figures are measured where they can be", None, None, again is None),)
 
 
@@ -150,14 +148,14 @@ def _by_player(
 
 def played(
     policy: Policy, *, queries: int = _QUERIES, runs: int = _RUNS, seed: int = _SEED,
-    own_arrivals: str | None = None, warm_up_slos: float = SETTLES,
+    warm_up_slos: float = SETTLES,
 ) -> dict[str, Estimate]:
     """Measure all figures of a policy's table with verify's simulator, over independent runs.
 
     Parameters are those of :func:`ramsis.synthesis.simulated.measured`.
     """
     document = policy.to_document()
-    process = Arrivals.of(policy.arrivals, own_arrivals=own_arrivals).drawn(policy.load_qps)
+    process = Arrivals.of(policy.arrivals).drawn(policy.load_qps)
     since_ms = warm_up_slos * policy.slo_ms
     waiting = math.ceil(policy.load_qps / 1000.0 * policy.slo_ms) * (policy.late == "drop")
     until_ms = since_ms + 1000.0 * queries / runs / policy.load_qps

@@ -39,18 +39,14 @@ _WIDER = 2.0  # times the sum of the half-widths
 _FEW = 3.0  # events of 0 that may have been missed
 
 
-def verify_sized(
-    path: str | os.PathLike[str], *, tolerance: float, own_arrivals: str | None = None
-) -> tuple[Check, ...]:
+def verify_sized(path: str | os.PathLike[str], *, tolerance: float) -> tuple[Check, ...]:
     """Check the claims of a policy file for requests with a size.
 
-    ``tolerance`` is the largest difference between figures that follow from each other;
-    ``own_arrivals`` the only ``package.module:name`` that may be imported for the arrivals.
+    ``tolerance`` is the largest difference between figures that follow from each other.
     """
     (policy,) = read_sized(path)
     check_schema(dict(policy.document), "ramsis.sized", "sized-policy-1", os.fspath(path))
-    return checks(policy, measured_again(policy, own_arrivals), _played(policy, own_arrivals),
-                  tolerance)
+    return checks(policy, measured_again(policy), _played(policy), tolerance)
 
 
 def checks(
@@ -110,13 +106,10 @@ def _played_checks(
         yield close(claim, figure, played.mean, max(allowed, _FEW / queries))
 
 
-def _played(
-    policy: SizedPolicy, own_arrivals: str | None
-) -> dict[str, tuple[Estimate, int]]:
+def _played(policy: SizedPolicy) -> dict[str, tuple[Estimate, int]]:
     """Measure rates of the policy with the dispatcher, and the requests of each."""
     problem = policy.problem
-    process = Arrivals.of(policy.document["arrivals"],
-                          own_arrivals=own_arrivals).drawn(policy.load_qps)
+    process = Arrivals.of(policy.document["arrivals"]).drawn(policy.load_qps)
     rows: dict[str, list[float]] = {}
     queries: dict[str, int] = {}
 

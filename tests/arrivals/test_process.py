@@ -107,9 +107,7 @@ def test_a_callable_that_makes_no_process_is_refused_when_it_is_used(name):
     MarkovModulated(80.0, ratio=4.0, burst_ms=500.0, share=0.2), Described(80.0, 7.0),
 ])
 def test_a_process_can_be_made_again_from_its_description(process):
-    description = describe_process(process)
-    own = description["process"] if ":" in description["process"] else None
-    assert Arrivals.of(description, own_arrivals=own)(80.0) == process
+    assert Arrivals.of(describe_process(process))(80.0) == process
 
 
 def test_a_description_without_a_process_is_refused():
@@ -160,18 +158,17 @@ def test_a_description_with_other_parameters_is_refused(entry):
 def test_a_module_is_not_imported_on_a_files_word(tmp_path, monkeypatch):
     (tmp_path / "planted.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    for own in (None, f"{HERE}:Wrapped"):
-        with pytest.raises(InvalidValueError, match=r"not imported.*--arrivals planted:X"):
-            Arrivals.of({"process": "planted:X"}, own_arrivals=own)(80.0)
+    with pytest.raises(InvalidValueError, match=r"not imported.*--arrivals planted:X"):
+        Arrivals.of({"process": "planted:X"})(80.0)
     assert "planted" not in sys.modules
 
 
 def test_parameters_reach_a_factory_of_ones_own_or_are_refused():
     name = f"{HERE}:Described"
-    made = Arrivals.of({"process": name, "depth": 3.0}, own_arrivals=name)(80.0)
+    made = Arrivals.of({"process": name, "depth": 3.0})(80.0)
     assert made == Described(80.0, 3.0)
     with pytest.raises(InvalidValueError, match=r"takes load_qps, width"):
-        Arrivals.of({"process": name, "width": 3.0}, own_arrivals=name)(80.0)
+        Arrivals.of({"process": name, "width": 3.0})(80.0)
 
 
 def test_a_process_of_another_rate_than_its_load_is_refused():

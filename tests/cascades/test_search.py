@@ -81,5 +81,5 @@ def test_thresholds_that_ask_nobody_are_no_rule():
         slo_ms=60.0, workers=4, service="p95", dispatch="central-queue", headroom=0.0))
     assert profile.confidences is not None
     problems = problems_of(fast, prepared_policy(fast)[0], profile.confidences)
-    (_, tables), *_ = best_rules(fast, problems, None, 1.0)
+    (_, tables), *_ = best_rules(fast, problems, 1.0)
     assert tables.unsure_bins.any()

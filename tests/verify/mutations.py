@@ -27,7 +27,7 @@ import pytest
 
 from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import RamsisError
-from ramsis.policy import Policy, write
+from ramsis.policy import Policy, policy_text
 from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy, generate_set
 from ramsis.synthesis.simulated import measured
@@ -36,7 +36,7 @@ from ramsis.verify.sets import verify_levels
 from tests.sim.raw_samples import LAWS, Measured
 from tests.synthesis import samples
 
-__all__ = ["FILES", "SETS", "Mutant", "derived_once", "escaped", "mutants"]
+__all__ = ["FILES", "SETS", "Mutant", "derived_once", "escaped", "failures", "mutants"]
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -308,11 +308,17 @@ def is_false(document: Document) -> bool:
             or abs(stated.effective_accuracy - effective) > 2 * TOLERANCE)
 
 
-def is_found(document: Document, path: Path) -> bool:
+def failures(made: Policy | Document, folder: Path, **options: float) -> list[str]:
+    """Names of the claims of a policy, or of a file's document, that do not hold."""
+    path = folder / "policy.json"
+    path.write_text(json.dumps(made.to_document() if isinstance(made, Policy) else made))
+    return [check.claim for check in verify_policy(path, **options) if not check.holds]
+
+
+def is_found(document: Document, folder: Path) -> bool:
     """Whether verification refuses the file, or a claim does not hold."""
-    path.write_text(json.dumps(document))
     try:
-        return not all(check.holds for check in verify_policy(path))
+        return bool(failures(document, folder))
     except RamsisError:
         return True
 
@@ -361,19 +367,15 @@ def escaped(kind: str, rng: np.random.Generator, count: int, folder: Path
         with derived_once() as derived:
             return len(tried), [one for one in tried if not derived.anew(
                 is_found_in_set, one.document, target)]
-    path = folder / "policy.json"
-    document = FILES[kind]()
-    write(Policy.from_document(document, kind), path)
-    document = json.loads(path.read_text())
-    assert not is_found(document, path), [
-        check for check in verify_policy(path) if not check.holds]
+    document = json.loads(policy_text(Policy.from_document(FILES[kind](), kind)))
+    assert failures(document, folder) == []
     claims = list(mutants(document, rng, count - count // 5))
     with derived_once() as derived:
-        assert not derived.anew(is_found, document, path)
-        missed = [one for one in claims if not derived.anew(is_found, one.document, path)]
+        assert not derived.anew(is_found, document, folder)
+        missed = [one for one in claims if not derived.anew(is_found, one.document, folder)]
     changed = [] if "budget" in document else [
         one for one in inputs(document, rng, count // 5) if is_false(one.document)]
-    missed += [one for one in changed if not is_found(one.document, path)]
+    missed += [one for one in changed if not is_found(one.document, folder)]
     return len(claims) + len(changed), missed
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.verify import verify_policy
 from tests.synthesis import samples
-from tests.verify.mutations import derived_once
+from tests.verify.mutations import derived_once, failures
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a factor": (lambda d: d["headroom"].update(factor=1.075), "settings: headroom"),
@@ -21,25 +19,20 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }
 
 
-def failures(document: dict[str, Any], path: Path) -> list[str]:
-    path.write_text(json.dumps(document))
-    return [check.claim for check in verify_policy(path) if not check.holds]
-
-
 def test_a_change_of_what_it_was_made_for_is_found(tmp_path):
     document = generate_policy(samples.tiny_profile(), 900.0, SynthesisSettings(
         slo_ms=100.0, workers=4, grid="fixed:12", max_queue=6)).to_document()
     with derived_once() as derived:
-        assert derived.anew(failures, document, tmp_path / "policy.json") == []
+        assert derived.anew(failures, document, tmp_path) == []
         for name, (alter, claim) in CHANGES.items():
             changed = json.loads(json.dumps(document))
             alter(changed)
-            assert claim in derived.anew(failures, changed, tmp_path / "policy.json"), name
+            assert claim in derived.anew(failures, changed, tmp_path), name
 
 
 def test_a_budget_that_is_left_out_is_found(tmp_path):
     document = generate_policy(samples.tiny_profile(), 1200.0, samples.settings(
         grid="fixed:12", max_queue=6, max_violation=0.03)).to_document()
-    assert failures(document, tmp_path / "policy.json") == []
+    assert failures(document, tmp_path) == []
     del document["budget"]
-    assert "settings: max violation" in failures(document, tmp_path / "policy.json")
+    assert "settings: max violation" in failures(document, tmp_path)

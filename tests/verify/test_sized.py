@@ -73,7 +73,7 @@ def test_each_figure_of_the_promise_is_derived(document, tmp_path, monkeypatch):
     """Each is halved, but for what the comparison with the dynamic program alone rests on."""
     (tmp_path / "policy.json").write_text(canonical_json(document))
     (made,) = sized.read_sized(tmp_path / "policy.json")
-    again, played, tables = sized.measured_again(made), sized._played(made, None), made.tables
+    again, played, tables = sized.measured_again(made), sized._played(made), made.tables
     monkeypatch.setattr(sized, "_tables_again", lambda policy: tables)
 
     def holds(document: dict[str, Any]) -> bool:

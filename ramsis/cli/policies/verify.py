@@ -31,15 +31,14 @@ _COLUMNS = (
 @click.command("verify", cls=Command)
 @click.argument("files", nargs=-1, required=True, metavar="DIR|FILE...",
                 shell_complete=complete_files)
-@click.option("--arrivals", metavar="MODULE:NAME",
+# Naming it on the command line is what allows its import (:func:`ramsis.plugins.trust`).
+@click.option("--arrivals", metavar="MODULE:NAME", expose_value=False,
               help="Your own arrival process in the files that may be imported.")
 @click.option("--tolerance", type=click.FloatRange(min=0.0, min_open=True), default=TOLERANCE,
               show_default=True, help="Largest difference between stated and derived figures.")
 @click.option("--all", "show_all", is_flag=True, help="Print the claims that hold, too.")
 @table_options
-def verify(
-    files: tuple[str, ...], arrivals: str | None, tolerance: float, show_all: bool, as_json: bool
-) -> None:
+def verify(files: tuple[str, ...], tolerance: float, show_all: bool, as_json: bool) -> None:
     """Derive the claims of policy FILEs again from the files alone.
 
     A DIR stands for the policy files of its manifest, and for the joint promise of several
@@ -61,7 +60,7 @@ def verify(
     with progress("verifying", len(paths)) as advance:
         for path in paths:
             derive = verify_sized if is_sized(path) else verify_policy
-            checks = derive(path, tolerance=tolerance, own_arrivals=arrivals)
+            checks = derive(path, tolerance=tolerance)
             rows += [_row(path, check) for check in checks]
             advance()
     if all(row["holds"] for row in rows):  # otherwise the manifest does not fit the files

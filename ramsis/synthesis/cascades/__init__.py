@@ -20,7 +20,7 @@ _TRIED = 2  # rules that may pass the gate, in turn
 
 
 def with_cascade(
-    policy: Policy, confidences: Confidences, times: ServiceTimes, own_arrivals: str | None = None
+    policy: Policy, confidences: Confidences, times: ServiceTimes
 ) -> Policy:
     """Return the policy with second opinions, if these pay.
 
@@ -35,8 +35,8 @@ def with_cascade(
         return policy
     for price in ((policy.violation_price,) if policy.budget is None else
                   (max(policy.violation_price, _BUDGET_PRICES[0]), *_BUDGET_PRICES[1:])):
-        for problem, tables in best_rules(policy, problems, own_arrivals, price)[:_TRIED]:
-            cascade = promised(policy, fleet, plan.compiled, problem, tables, own_arrivals)
+        for problem, tables in best_rules(policy, problems, price)[:_TRIED]:
+            cascade = promised(policy, fleet, plan.compiled, problem, tables)
             if cascade is None:
                 continue
             bound = cascade_bound(

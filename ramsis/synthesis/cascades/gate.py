@@ -55,7 +55,7 @@ class _Measured:
 
 def promised(
     policy: Policy, fleet: Fleet, without: Compiled, problem: CascadeProblem,
-    tables: CascadeTables, own_arrivals: str | None,
+    tables: CascadeTables,
 ) -> Cascade | None:
     """Measure second opinions; return the cascade with its promise, or None if they do not pay.
 
@@ -65,7 +65,7 @@ def promised(
     cascade = problem.cascade(tables, NO_PROMISE)
     placed = PlacedCascade.of(cascade, range(len(fleet.models)), len(fleet.models))
     requests = max(_REQUESTS, bursty_queries(policy, _RUNS))
-    measure = partial(_measured, policy, fleet, without, placed, own_arrivals)
+    measure = partial(_measured, policy, fleet, without, placed)
     runs = measure(requests)
     if (Estimate.of(runs.effective).half_width or 0.0) > _WIDE and requests < _LONGER:
         runs = measure(_LONGER)
@@ -92,13 +92,12 @@ def promised(
 
 
 def _measured(
-    policy: Policy, fleet: Fleet, without: Compiled, placed: PlacedCascade,
-    own_arrivals: str | None, requests: int,
+    policy: Policy, fleet: Fleet, without: Compiled, placed: PlacedCascade, requests: int
 ) -> _Measured:
     """Serve the same requests, so many in all runs, with and without second opinions."""
     runs = _Measured(np.zeros(placed.increment.shape))
     for seed in range(_SEED, _SEED + _RUNS):
-        sample = Sample(policy, fleet, policy.load_qps, requests // _RUNS, seed, own_arrivals,
+        sample = Sample(policy, fleet, policy.load_qps, requests // _RUNS, seed,
                         full=seed % 2 == 1)
         batches, outcomes = served(placed, fleet, sample.requests,
                                    policy.rule.queues(policy.workers))

@@ -67,14 +67,13 @@ class Sample:
 
     def __init__(
         self, policy: Policy, fleet: Fleet, load_qps: float, requests: int, seed: int,
-        own_arrivals: str | None = None, warm_up: float = SETTLES, every: int = 1,
-        full: bool = False,
+        warm_up: float = SETTLES, every: int = 1, full: bool = False,
     ) -> None:
         since_ms = warm_up * policy.slo_ms
         until_ms = since_ms + 1000.0 * requests / load_qps
         arrivals, service, confidence, _ = streams(seed)
         workload = ConstantLoad(load_qps, until_ms + _DRAINS * policy.slo_ms,
-                                Arrivals.of(policy.arrivals, own_arrivals=own_arrivals))
+                                Arrivals.of(policy.arrivals))
         self.duration_ms = workload.duration_ms
         waiting = math.ceil(load_qps / 1000.0 * policy.slo_ms) if full else 0
         times_ms = np.concatenate([np.zeros(waiting), workload.arrivals_ms(arrivals)])
@@ -119,7 +118,7 @@ class Sample:
 
 
 def best_rules(
-    policy: Policy, problems: list[CascadeProblem], own_arrivals: str | None, price: float
+    policy: Policy, problems: list[CascadeProblem], price: float
 ) -> list[tuple[CascadeProblem, CascadeTables]]:
     """Return rules at a price of violations, each with the problem of its second model.
 
@@ -133,7 +132,7 @@ def best_rules(
         policy, queues = alone, 1
     few, many, others = (
         [Sample(policy, fleet, policy.load_qps * factor, int(count * queues * part), seed,
-                own_arrivals, _SHORT_WARM_UP, every=queues, full=factor > 1.0)
+                _SHORT_WARM_UP, every=queues, full=factor > 1.0)
          for factor, part in ((1.0, 1.0), (_HEAVIER, 0.5))]
         for count, seed in ((requests * _IN_GRID[0] // _IN_GRID[1], _SEED), (requests, _SEED),
                             (requests * _IN_CHOICE, _SEED + 1)))

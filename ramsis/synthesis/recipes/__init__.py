@@ -17,34 +17,19 @@ RECIPES: Mapping[str, Recipe[Any]] = {
 }
 
 
-def problem_of(
-    policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
-) -> Any:
-    """Return the decision problem that a policy file describes.
-
-    Parameters
-    ----------
-    where : str
-        Names the file in messages.
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own. A module that only the file
-        names is not imported.
+def problem_of(policy: Policy, where: str = "policy") -> Any:
+    """Return the decision problem that a policy file, which ``where`` names, describes.
 
     Raises
     ------
     InputFileError
         Its parts do not make a problem, or its arrival process cannot be made from its name.
     """
-    return RECIPES[policy.dispatch].problem_of(policy, where, own_arrivals=own_arrivals)
+    return RECIPES[policy.dispatch].problem_of(policy, where)
 
 
-def analyse_policy(policy: Policy, *, own_arrivals: str | None = None) -> Analysis:
+def analyse_policy(policy: Policy) -> Analysis:
     """Analyse the stationary behaviour of a policy's table, distributions included.
-
-    Parameters
-    ----------
-    own_arrivals : str, optional
-        As in :func:`problem_of`.
 
     Raises
     ------
@@ -52,4 +37,4 @@ def analyse_policy(policy: Policy, *, own_arrivals: str | None = None) -> Analys
         As :func:`problem_of`; or, with a central queue, the table differs from that of
         the repeated solution of the file's decision problem.
     """
-    return RECIPES[policy.dispatch].analysis(policy, own_arrivals=own_arrivals)
+    return RECIPES[policy.dispatch].analysis(policy)

@@ -122,9 +122,7 @@ class Central(Recipe["CentralProblem"]):
                                             upper_bound=limits.effective_accuracy),
             lambda: analysis().evidence() if problem.times.distributed else None)
 
-    def problem_of(
-        self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
-    ) -> CentralProblem:
+    def problem_of(self, policy: Policy, where: str = "policy") -> CentralProblem:
         """Return the problem of a central queue that a policy file describes."""
         from ramsis.central.classes import ClassesProblem
         from ramsis.central.problem import CentralProblem
@@ -144,7 +142,7 @@ class Central(Recipe["CentralProblem"]):
         )
         return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem
 
-    def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> CentralAnalysis:
+    def analysis(self, policy: Policy) -> CentralAnalysis:
         """Return the stationary behaviour of the policy in a central queue's file.
 
         The analysed policy is the optimum of the file's decision problem, which is solved again.

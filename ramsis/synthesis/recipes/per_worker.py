@@ -185,9 +185,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             tails=problem.tails,
         )
 
-    def problem_of(
-        self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
-    ) -> WorkerProblem:
+    def problem_of(self, policy: Policy, where: str = "policy") -> WorkerProblem:
         """Return the problem of one worker that a policy file describes."""
         letters = np.array([[ORIGINS.index(c) for c in m.latency_origin or ()]
                             for m in policy.models])
@@ -200,8 +198,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
                 latency,
                 slo_ms=policy.slo_ms,
                 workers=policy.workers,
-                arrivals=(Arrivals.of(policy.arrivals,
-                                      own_arrivals=own_arrivals).counted(policy.load_qps)
+                arrivals=(Arrivals.of(policy.arrivals).counted(policy.load_qps)
                           if policy.load_factor is None else Poisson(policy.planned_qps)),
                 grid=policy.slack_ms,
                 max_queue=policy.max_queue,
@@ -217,9 +214,9 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             raise InputFileError(f"no problem can be made of it ({error})", where=where) from error
         return problem
 
-    def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> WorkerAnalysis:
+    def analysis(self, policy: Policy) -> WorkerAnalysis:
         """Return the stationary behaviour of a worker under the table of a policy file."""
-        problem = self.problem_of(policy, own_arrivals=own_arrivals)
+        problem = self.problem_of(policy)
         model, batch = policy.model_and_batch()
         table = problem.policy_of(model[0], batch[0])
         solution = evaluate_table(problem, table)

@@ -106,17 +106,14 @@ class Recipe(ABC, Generic[Problem]):
         """Return the best policy of a :meth:`problem`, chosen by ``replays``, with certificate."""
 
     @abstractmethod
-    def problem_of(
-        self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
-    ) -> Problem:
+    def problem_of(self, policy: Policy, where: str = "policy") -> Problem:
         """Return the problem that a policy file describes; ``where`` names it in messages.
 
-        ``own_arrivals`` is the ``package.module:name`` of an arrival process of one's own. A
-        module that only the file names is not imported.
+        The user must have named an arrival process of one's own (:func:`ramsis.trust`).
         """
 
     @abstractmethod
-    def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> Analysis:
+    def analysis(self, policy: Policy) -> Analysis:
         """Return the stationary behaviour of a policy file's table, distributions included."""
 
 
