@@ -140,7 +140,11 @@ class CentralProblem:
             Equal slack bins, >= 2; by default 60 where service times are drawn, else bins between
             the distinct latencies, made finer for few workers.
         """
-        _check(slo_ms, workers, load_qps, price, steps)
+        check_positive(slo_ms=slo_ms, load_qps=load_qps)
+        check_not_negative("not a price", violation_price=price)
+        check_number_of("workers", workers, most=MAX_WORKERS)
+        if steps is not None:
+            whole(2, 1000).required("grid", steps, "not a number of slack bins")
         largest = int((times.quantiles_ms[:, :, 0] <= slo_ms).any(axis=0).sum())
         # There are at least this many levels, so too large a problem is refused before it is
         # built.
@@ -328,16 +332,6 @@ class CentralProblem:
 def _most(beyond: Callable[[int], np.floating[Any]]) -> int:
     """Return the least number that a count exceeds with probability at most 1e-9."""
     return bisect_left(range(_MOST_BETWEEN), True, key=lambda k: bool(beyond(k) <= 1e-9))
-
-
-def _check(
-    slo_ms: float, workers: int, load_qps: float, price: float, steps: int | None
-) -> None:
-    check_positive(slo_ms=slo_ms, load_qps=load_qps)
-    check_not_negative("not a price", violation_price=price)
-    check_number_of("workers", workers, most=MAX_WORKERS)
-    if steps is not None:
-        whole(2, 1000).required("grid", steps, "not a number of slack bins")
 
 
 def _check_size(numbers: float, largest_batch: int, load_qps: float) -> None:

@@ -135,16 +135,16 @@ def path_bound(
         Arrays that do not fit each other, or a size beyond the profile.
     """
     _check(problem, arrival_ms, size)
-    stretches = list(_cut(arrival_ms, size))
+    stretches = max(-(-len(size) // _STRETCH), 1)
     value, loose, in_time = 0.0, 0.0, 0.0
-    for arrivals, sizes in stretches:
-        stretch = _Stretch(problem, arrivals, sizes)
+    for parts in zip(np.array_split(arrival_ms, stretches), np.array_split(size, stretches),
+                     strict=True):
+        stretch = _Stretch(problem, *parts)
         loose += stretch.without_padding
         value += stretch.bound(rounds)
         in_time += stretch.in_time(rounds)
     n = max(len(size), 1)
-    return SizedBound(value / n, 0.0, min(in_time / n, 1.0), 0.0, loose / n, len(size),
-                      len(stretches))
+    return SizedBound(value / n, 0.0, min(in_time / n, 1.0), 0.0, loose / n, len(size), stretches)
 
 
 def upper_bound(
@@ -226,12 +226,6 @@ def _check(problem: SizedProblem, arrival_ms: FloatArray, size: IntArray) -> Non
                                 value=int(size.max()), allowed=f"1 to {problem.max_size}")
     if (np.diff(arrival_ms) < 0).any():
         raise InvalidValueError("arrivals fall", where="arrival_ms", allowed="rising times")
-
-
-def _cut(arrival_ms: FloatArray, size: IntArray) -> Iterator[tuple[FloatArray, IntArray]]:
-    parts = -(-len(size) // _STRETCH)
-    yield from zip(np.array_split(arrival_ms, max(parts, 1)), np.array_split(size, max(parts, 1)),
-                   strict=True)
 
 
 class _Stretch:
