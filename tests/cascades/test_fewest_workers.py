@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from ramsis.bounds import (
 )
 from ramsis.cluster import WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.profiles import ProfileSet, save
+from ramsis.profiles import save
 from ramsis.report.figure import plot_charts
 from ramsis.report.page import write_report
 from ramsis.report.simulations import capacity_charts
@@ -26,7 +25,7 @@ from ramsis.report.verdicts import bounded_schedulers, bounds_on_workers
 from ramsis.sim import ConstantLoad, RateTrace
 from ramsis.synthesis.capacity import fewest_workers
 from tests.bounds.test_cascade_bound import PAIRS, TIMES, confidences
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 SLO_MS, LOAD_QPS, SCHEDULER = 60.0, 4_800.0, "central-queue:cascades=true"
 
@@ -37,7 +36,7 @@ def fewest(pairs: Any = PAIRS, load_qps: float = 300.0, **targets: Any) -> float
 
 
 @pytest.mark.parametrize("wanted", [0.72, 0.8, 0.86, 0.9])
-def test_the_bound_on_workers_is_the_inverse_of_that_on_accuracy(wanted: float) -> None:
+def test_the_bound_on_workers_is_the_inverse_of_that_on_accuracy(wanted):
     """Of 1,000 workers' load, so that whole numbers are close to the bound."""
     load_qps = 100_000.0
     busy = fewest(load_qps=load_qps, min_effective_accuracy=wanted, max_violation=0.5)
@@ -49,7 +48,7 @@ def test_the_bound_on_workers_is_the_inverse_of_that_on_accuracy(wanted: float) 
     assert below < wanted <= above
 
 
-def test_cascades_never_need_more_by_the_bound_than_one_model() -> None:
+def test_cascades_never_need_more_by_the_bound_than_one_model():
     for targets in (Targets(0.0), Targets(0.3), Targets(0.01, 0.8), Targets(0.01, 0.9),
                     Targets(0.1, None, 0.75)):
         one_model = fewest_workers_bound(TIMES, targets, slo_ms=30.0, load_qps=300.0)
@@ -67,14 +66,12 @@ def test_cascades_never_need_more_by_the_bound_than_one_model() -> None:
 @pytest.mark.parametrize(("targets", "name"), [
     ({"min_accuracy": 0.999}, "min_accuracy"),
     ({"min_effective_accuracy": 0.999}, "min_effective_accuracy")])
-def test_an_accuracy_beyond_all_cascades_is_out_of_reach(
-    targets: dict[str, float], name: str
-) -> None:
+def test_an_accuracy_beyond_all_cascades_is_out_of_reach(targets, name):
     with pytest.raises(InfeasibleError, match=f"{name}: .* even with second opinions"):
         fewest(**targets)
 
 
-def test_fewer_workers_are_enough_with_second_opinions(profile: ProfileSet) -> None:
+def test_fewer_workers_are_enough_with_second_opinions(profile):
     targets = Targets(min_effective_accuracy=0.9366)
     workload = ConstantLoad(LOAD_QPS, 1_000.0)
     with_opinions, alone = (
@@ -93,9 +90,7 @@ def test_fewer_workers_are_enough_with_second_opinions(profile: ProfileSet) -> N
     assert "cascade" not in alone._repr_html_()
 
 
-def test_where_they_do_not_pay_the_row_says_so(
-    profile: ProfileSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_they_do_not_pay_the_row_says_so(profile, monkeypatch):
     monkeypatch.setattr("ramsis.synthesis.cascades.with_cascade", lambda policy, *_: policy)
     row = fewest_workers(
         profile, ConstantLoad(400.0, 1_000.0), Targets(min_accuracy=0.9),
@@ -104,7 +99,7 @@ def test_where_they_do_not_pay_the_row_says_so(
     assert (row["second_opinions"], row["gain"]) == (0.0, 0.0)
 
 
-def test_what_second_opinions_cannot_serve_is_refused(profile: ProfileSet) -> None:
+def test_what_second_opinions_cannot_serve_is_refused(profile):
     varying = RateTrace(np.array([0.0, 1000.0]), np.array([100.0, 300.0]), 2000.0)
     constant = ConstantLoad(LOAD_QPS, 1_000.0)
 
@@ -120,9 +115,7 @@ def test_what_second_opinions_cannot_serve_is_refused(profile: ProfileSet) -> No
             refused_search()
 
 
-def test_the_command_adds_a_row_with_second_opinions(
-    run: Run, profile: ProfileSet, tmp_path: Path
-) -> None:
+def test_the_command_adds_a_row_with_second_opinions(run, profile, tmp_path):
     file = tmp_path / "digits.json"
     save(profile, file)
     ran = run("capacity", "--profiles", file, "--slo-ms", "60", "--service", "p95", "--load",
@@ -141,7 +134,7 @@ def test_the_command_adds_a_row_with_second_opinions(
 
 
 @pytest.fixture(scope="module")
-def capacity_rows() -> list[dict[str, Any]]:
+def capacity_rows():
     """Rows of both kinds, as a search returns them."""
     row: dict[str, Any] = {
         "scheduler": "central-queue", "load_qps": 9_600.0, "workers": 4, "workers_bound": 4,
@@ -153,9 +146,7 @@ def capacity_rows() -> list[dict[str, Any]]:
                   "second_opinions": 0.13, "gain": 0.0111, "gain_error": 0.0012}]
 
 
-def test_bounds_on_workers_are_named_by_their_schedulers(
-    capacity_rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_bounds_on_workers_are_named_by_their_schedulers(capacity_rows, tmp_path):
     assert bounds_on_workers(capacity_rows) == {
         "bound (one model per request)": {9_600.0: 4}, "bound (with cascades)": {9_600.0: 3}}
     assert [bounded_schedulers(row) for row in capacity_rows] == [
@@ -176,18 +167,13 @@ def test_bounds_on_workers_are_named_by_their_schedulers(
     (("--load", "100", "--dispatch", "shortest-queue"),
      ("--dispatch round-robin or central-queue",)),
     (("--load", "100", "--scheduler", "shortest-queue:cascades=true"), ("--cascades", "queue")),
-    (("--trace", "day"), ("--cascades", "a constant load")),
 ])
-def test_the_command_refuses_cascades_that_cannot_be(
-    run: Run, options: tuple[str, ...], words: tuple[str, ...]
-) -> None:
+def test_the_command_refuses_cascades_that_cannot_be(run, options, words):
     more = () if "shortest-queue:cascades=true" in options else ("--cascades",)
     refused(run("capacity", "--profiles", "digits-cpu", "--slo-ms", "60", *options, *more), 2,
             *words)
 
 
-def test_the_command_refuses_several_slos_and_a_profile_without_confidences(run: Run) -> None:
+def test_the_command_refuses_several_slos(run):
     refused(run("capacity", "--profiles", "digits-cpu", "--slo-ms", "25:0.5,60:0.5", "--load",
                 "100", "--cascades"), 2, "--cascades", "one SLO")
-    refused(run("capacity", "--profiles", "image-cpu", "--slo-ms", "200", "--load", "100",
-                "--cascades"), 2, "--cascades", "no confidences", "image-cpu")

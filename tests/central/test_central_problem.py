@@ -1,7 +1,5 @@
 """Levels, distributions and bins of the fleet's problem, and what is refused."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -85,10 +83,9 @@ def test_bins_after_a_drop_follow_the_share_of_the_queue_that_is_left():
 
 
 @pytest.mark.parametrize(("change", "where"), [
-    ({"slo_ms": math.nan}, "slo_ms"), ({"slo_ms": -1.0}, "slo_ms"), ({"workers": 0}, "workers"),
-    ({"workers": MAX_WORKERS + 1}, "workers"), ({"violation_price": -0.1}, "violation_price"),
-    ({"violation_price": math.inf}, "violation_price"), ({"grid": "fixed:1"}, "grid"),
-    ({"grid": "fine"}, "grid"), ({"max_queue": 0}, "max_queue"), ({"service": "p42"}, "service"),
+    ({"slo_ms": -1.0}, "slo_ms"), ({"workers": MAX_WORKERS + 1}, "workers"),
+    ({"violation_price": -0.1}, "violation_price"), ({"grid": "fixed:1"}, "grid"),
+    ({"max_queue": 0}, "max_queue"),
 ])
 def test_values_out_of_range_are_named(change, where):
     with pytest.raises(InvalidValueError, match=f"^{where}: .*got .*allowed"):

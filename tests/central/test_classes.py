@@ -10,7 +10,7 @@ import pytest
 from ramsis.central.classes import ClassesProblem
 from ramsis.central.problem import CentralProblem
 from ramsis.cluster.cluster import SloClass
-from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis import generate_policy, problem_of
 from ramsis.synthesis.simulated import simulated
@@ -111,11 +111,6 @@ def test_the_file_keeps_the_classes():
     assert np.array_equal(problem_of(again).slack_distribution,
                           problem_of(made).slack_distribution)
     assert "slo_classes" not in samples.policy(900.0).to_document()
-    for broken in ([{"slo_ms": 60.0, "share": 0.3}], [{"slo_ms": 60.0, "share": 0.3},
-                                                      {"slo_ms": 100.0, "share": 0.6}],
-                   [{"slo_ms": 60.0, "share": 0.3}, {"slo_ms": 90.0, "share": 0.7}]):
-        with pytest.raises(InputFileError, match="slo_classes"):
-            Policy.from_document({**made.to_document(), "slo_classes": broken}, "file")
 
 
 def test_the_dual_of_two_equal_classes_is_that_of_one():
@@ -123,7 +118,3 @@ def test_the_dual_of_two_equal_classes_is_that_of_one():
     accuracy, price = rng.random(20), rng.random(20) * 3 + 0.1
     assert least_dual_of_classes([(0.4, accuracy, price), (0.6, accuracy, price)]) == \
         pytest.approx(least_dual(accuracy, price), abs=1e-12)
-
-
-def test_settings_without_classes_are_what_they_were():
-    assert "slo_classes" not in samples.settings().as_dict()

@@ -56,7 +56,6 @@ LOOKUP = {
                        "format: not a ramsis.policy file: got 'ramsis.profile/1'"),
     "no format": (drop("format"), "format: field is missing"),
     "an unknown late rule": (put("late", value="lose"), "late: unknown late: got 'lose'"),
-    "an unknown batching": (put("batching", value="huge"), "batching: unknown batching"),
     "an unknown axis": (put("table", "axes", "mode", value=[0, 1]),
                         "table.axes.mode: unknown axis; allowed: idle, queued, slack_ms"),
     "an axis too few": (drop("table", "axes", "idle"), "table.axes.idle: field is missing"),
@@ -70,9 +69,6 @@ LOOKUP = {
     "a model index out of range": (put("table", "actions", 2, 0, value=3),
                                    "table.actions[2]: not a model and a batch: got [3, 1]; "
                                    "allowed: [0 to 2, 1 to 4]"),
-    "a negative model index": (put("table", "actions", 0, 0, value=-1), "table.actions[0]: "),
-    "a model index that is no integer": (put("table", "actions", 0, 0, value=1.0),
-                                         "table.actions[0]: "),
     "a truth value for a model index": (put("table", "actions", 0, 0, value=True),
                                         "table.actions[0]: "),
     "an empty batch": (put("table", "actions", 1, 1, value=0), "table.actions[1]: "),
@@ -80,8 +76,6 @@ LOOKUP = {
                                  "table.rows[0]: not a row of slack bins and actions: got "
                                  "[0, 8, 3, 1, 4, 2]; allowed: rising bins from 0 to 4, each "
                                  "with an action from 0 to 7"),
-    "a drop where none is allowed": (put("table", "rows", 0, 1, value=-2), "table.rows[0]: not"),
-    "a wait of a worker for itself": (put("table", "rows", 0, 1, value=-1), "table.rows[0]: not"),
     "an unknown code where drops are allowed": (
         both(put("late", value="drop"), put("table", "rows", 0, 1, value=-3)),
         "table.rows[0]: not a row"),
@@ -94,36 +88,23 @@ LOOKUP = {
     "too few rows": (put("table", "index", 0, value=[0, 1]),
                      "table.index[0]: not a row for each queue level: got [0, 1]; "
                      "allowed: 3 whole numbers"),
-    "too few idle levels": (put("table", "index", value=[]), "table.index: not a list"),
     "a row that stands still": (put("table", "rows", 1, value=[0, 1, 0, 2]), "table.rows[1]: "),
-    "a row that is no list": (put("table", "rows", 0, value=7), "table.rows[0]: not a row"),
     "a row that does not start at 0": (put("table", "rows", 0, value=[1, 0]), "table.rows[0]: "),
-    "no table": (drop("table"), "table: field is missing"),
     "an unknown field in the table": (put("table", "wait", value=[]),
                                       "table.wait: unknown field"),
     "a grid that stands still": (put("table", "axes", "slack_ms", 2, value=0.1),
                                  "table.axes.slack_ms[2]: slack grid does not increase: got 0.1; "
                                  "allowed: a number > 0.1"),
-    "a grid that does not start at 0": (put("table", "axes", "slack_ms", 0, value=0.05),
-                                        "table.axes.slack_ms[0]: slack grid"),
     "a grid above the SLO": (put("slo_ms", value=89.0),
                              "table.axes.slack_ms[4]: slack grid passes the SLO: got 90.0; "
                              "allowed: a number <= 89.0 (slo_ms)"),
-    "an empty grid": (put("table", "axes", "slack_ms", value=[]),
-                      "table.axes.slack_ms: not a list"),
     "a text in the grid": (put("table", "axes", "slack_ms", 1, value="0.1"),
                            "table.axes.slack_ms[1]: not a valid number"),
     "a model that appears twice": (put("models", 2, "name", value="small"),
                                    "models[2].name: model appears twice: got 'small'"),
-    "no models": (put("models", value=[]), "models: not a list: got []"),
-    "a model without a name": (put("models", 0, "name", value=""), "models[0].name: not a text"),
     "a model that is no object": (put("models", 1, value="medium"), "models[1]: not an object"),
     "no workers": (put("workers", value=0), "workers: not a valid number: got 0"),
-    "half a worker": (put("workers", value=2.5), "workers: not a valid number: got 2.5"),
-    "no load": (put("load_qps", value=0), "load_qps: not a valid number: got 0"),
-    "a negative load": (put("load_qps", value=-4.0), "load_qps: not a valid number: got -4.0"),
     "a load beyond all numbers": (put("load_qps", value=10**400), "load_qps: not a valid number"),
-    "no SLO": (put("slo_ms", value=0), "slo_ms: not a valid number: got 0"),
     "a longer queue that gets no action": (put("table", "longer_queue", value=8),
                                            "table.longer_queue: not what a longer queue can get: "
                                            "got 8; allowed: an action from 0 to 7"),
@@ -132,8 +113,6 @@ LOOKUP = {
     "a longer queue that waits": (both(put("late", value="drop"),
                                        put("table", "longer_queue", value=-1)),
                                   "table.longer_queue: "),
-    "a larger batch than a longer queue has": (put("table", "actions", 7, 1, value=5),
-                                               "table.actions[7]: not a model and a batch"),
     "an unknown dispatch": (put("dispatch", value="random"), "dispatch: unknown dispatch: got "
                             "'random'; allowed: round-robin, shortest-queue, central-queue"),
     "a process without a name": (put("arrivals", value={"shape": 2}),
@@ -153,13 +132,9 @@ REST = {
     "a negative latency": (put("models", 1, "latency_ms", 2, value=-66.7),
                            "models[1].latency_ms[2]: not a valid number: got -66.7; allowed: "
                            "a finite number > 0"),
-    "a latency of null": (put("models", 0, "latency_ms", 0, value=None),
-                          "models[0].latency_ms[0]: not a valid number: got None"),
     "a latency too few": (drop("models", 0, "latency_ms", 0), "models[0].latency_ms: list has"),
     "an unknown latency origin": (put("models", 0, "latency_origin", value="mmmx"),
                                   "models[0].latency_origin: not one letter"),
-    "a negative violation rate": (put("expectations", "violation_rate", value=-0.1),
-                                  "expectations.violation_rate: not a valid number: got -0.1"),
     "a rate above 1": (put("expectations", "per_decision", "violation_rate", value=1.1),
                        "expectations.per_decision.violation_rate: "),
     "a share of an unknown model": (put("expectations", "model_share", "huge", value=0.0),
@@ -177,17 +152,11 @@ REST = {
     "quantiles for too few batches": (both(put("service", value="distribution"),
                                            put("models", 0, "quantiles_ms", value=[[1.0, 2.0]])),
                                       "models[0].quantiles_ms: not two or more quantiles"),
-    "a negative price": (put("violation_price", value=-0.1), "violation_price: not a valid"),
-    "an unknown objective": (put("objective", value="fun"), "objective: unknown objective"),
     "a certificate without a gain": (drop("certificate", "gain"), "certificate.gain: field is"),
     "half an iteration": (put("certificate", "iterations", value=0.5), "certificate.iterations"),
     "an unknown field": (put("colour", value="red"), "colour: unknown field"),
-    "an unknown field in a model": (put("models", 0, "colour", value="red"),
-                                    "models[0].colour: unknown field"),
     "an object as a parameter": (put("arrivals", "shape", value={}),
                                  "arrivals.shape: not a parameter"),
-    "no inputs": (drop("inputs"), "inputs: field is missing"),
-    "an empty fingerprint": (put("inputs", "profile", value=""), "inputs.profile: not a text"),
 }
 """What the runtime does not look at."""
 
@@ -252,39 +221,17 @@ def test_contradictions_are_refused_by_the_validator(tmp_path, what):
 
 
 @pytest.mark.parametrize("read", [policy.read, policy.validate, runtime.load])
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "file is empty"),
-        (json.dumps(document())[:700], "not valid JSON, cut off or damaged"),
-        (json.dumps(document()).replace("80.0", "NaN"), "not valid JSON, cut off or damaged"),
-        ("[]", "top level is not an object"),
-    ],
-    ids=["empty", "truncated", "NaN", "list"],
-)
-def test_files_that_are_no_json_object_are_refused(tmp_path, read, text, message):
+def test_a_file_that_is_cut_off_is_refused(tmp_path, read):
     path = tmp_path / "bad.json"
-    path.write_text(text)
-    refused(read, path, message)
+    path.write_text(json.dumps(document())[:700])
+    refused(read, path, "not valid JSON, cut off or damaged")
 
 
-def test_a_number_beyond_doubles_is_refused(tmp_path):
-    path = tmp_path / "bad.json"
-    path.write_text(json.dumps(document()).replace("80.0", "1e999"))
-    refused(policy.read, path, "load_qps: not a valid number: got inf")
-
-
-@pytest.mark.parametrize("read", [policy.read, runtime.load])
-def test_a_file_above_the_size_limit_is_refused_unread(tmp_path, read):
+def test_a_file_above_the_size_limit_is_refused_unread(tmp_path):
     path = tmp_path / "huge.json"
     with path.open("wb") as stream:
         stream.truncate(MAX_FILE_BYTES + 1)
-    refused(read, path, "file is too large")
-
-
-@pytest.mark.parametrize("read", [policy.read, runtime.load])
-def test_a_missing_file_is_refused(tmp_path, read):
-    refused(read, tmp_path / "none.json", "cannot read file")
+    refused(policy.read, path, "file is too large")
 
 
 def test_the_schema_alone_names_the_field_that_breaks_it():
@@ -312,9 +259,7 @@ def changed(policy_document: Document, path: tuple[Any, ...], value: Any) -> Doc
     (("table", "rows", 0), [0, -2, 0, 1], r"table.rows\[0\]: not a row"),
     (("table", "rows", 0), [0, 5], r"table.rows\[0\]: not a row"),
     (("table", "rows", 0), [0, -3], r"table.rows\[0\]: not a row"),
-    (("table", "index", 0), [0, 1, 3], r"table.index\[0\]: not a row for each queue level"),
     (("table", "index", 0, 0), 3, r"table.index\[0\]\[0\]: no such row for this queue"),
-    (("table", "axes", "slack_ms"), [1.0, 2.0], "slack grid does not start at 0"),
 ])
 def test_tables_of_central_queues_are_checked_by_reader_and_runtime(path, value, message):
     bad = changed(lookup.CENTRAL, path, value)
@@ -325,15 +270,7 @@ def test_tables_of_central_queues_are_checked_by_reader_and_runtime(path, value,
 
 
 @pytest.mark.parametrize(("path", "value", "message"), [
-    (("service",), "p42", "service: unknown service"),
-    (("violation_price",), -1.0, "violation_price: not a valid number"),
-    (("models", 0, "latency_ms", 1), 0.0, r"models\[0\].latency_ms\[1\]: not a valid number"),
-    (("models", 2, "accuracy"), 80, r"models\[2\].accuracy: not a valid number"),
-    (("models", 0, "latency_origin"), "mmm", r"models\[0\].latency_origin: not one letter"),
     (("table", "actions", 3), [1, 3], r"actions\[3\]: no service time for this batch"),
-    (("spare_idle",), -1, "spare_idle: not a valid number"),
-    (("colour",), "red", "colour: unknown field"),
-    (("arrivals",), {}, "arrivals.process: field is missing"),
     (("slo_classes",), [{"slo_ms": 40.0, "share": 0.5}], "slo_classes: .*do not sum to 1"),
     (("slo_classes",), [{"slo_ms": 100.0, "share": 1.0}], "not two or more rising SLOs"),
 ])

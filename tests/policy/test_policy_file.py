@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ramsis import policy
-from ramsis.errors import InvalidValueError, OutputError
+from ramsis.errors import InvalidValueError
 from ramsis.files import canonical_json
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.table import AXES
@@ -104,12 +104,6 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch, moment)
     monkeypatch.undo()
     assert path.read_text() == old
     assert [entry.name for entry in tmp_path.iterdir()] == ["policy.json"]
-
-
-def test_a_folder_that_cannot_be_written_is_an_output_error(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OutputError, match="cannot write file"):
-        policy.write(small_policy(), tmp_path / "file" / "policy.json")
 
 
 def test_the_schema_and_the_code_know_the_same_choices_and_fields():

@@ -85,11 +85,6 @@ def test_files_without_a_manifest_are_refused(folder):
             read(folder)
 
 
-def test_no_folder_is_refused(tmp_path):
-    with pytest.raises(InputFileError, match="not a folder"):
-        policy.read_set(tmp_path / "none")
-
-
 def test_a_missing_policy_file_is_refused(folder):
     (folder / "round-robin-00400qps.json").unlink()
     for read in READERS:
@@ -126,16 +121,13 @@ def test_a_file_outside_the_folder_is_refused(folder, name):
     ("change", "message"),
     [
         ({"colour": "red"}, r"levels\[0\]\.colour: unknown field"),
-        ({"load_qps": -1}, r"levels\[0\]\.load_qps: not a valid number"),
         ({"load_qps": 500.0}, r"levels\[0\]\.load_qps: the policy was made for another load"),
         ({"load_qps": 400.0 * (1 + 1e-15)}, r"load_qps: the policy was made for another load"),
         ({"arrivals": {"process": "poisson"}}, "two policies for one load and arrival process"),
         ({"arrivals": {"process": "weibull"}}, r"levels\[0\]\.arrivals: the policy file says"),
-        ({"arrivals": {}}, r"levels\[0\]\.arrivals\.process: field is missing"),
         ({"overloaded": None}, r"levels\[0\]\.overloaded: not a truth value"),
         ({"expected_accuracy": 0.5}, r"levels\[0\]\.expected_accuracy: the policy file says"),
         ({"expected_violation_rate": 2}, r"levels\[0\]\.expected_violation_rate: not a valid"),
-        ({"stations": []}, r"levels\[0\]\.stations: not a list"),
     ],
     ids=str,
 )
@@ -149,10 +141,7 @@ def test_bad_levels_are_refused(folder, change, message):
     ("change", "message"),
     [
         ({"file": "round-robin-00800qps.json"}, "file is listed twice"),
-        ({"colour": "red"}, r"levels\[0\]\.stations\[0\]\.colour: unknown field"),
-        ({"load_qps": -1}, r"stations\[0\]\.load_qps: not a valid number"),
         ({"workers": 9}, r"stations\[0\]\.workers: not a valid number: got 9"),
-        ({"dispatch": "random"}, r"stations\[0\]\.dispatch: unknown dispatch"),
         ({"dispatch": "central-queue"}, "policies of several dispatch rules in one set"),
         ({"worker_types": ["tpu"]}, r"worker_types\[0\]: unknown worker type: got 'tpu'"),
         ({"share": [{"slo_ms": 70.0, "share": 1.0}]}, "unknown SLO class: got 70.0; allowed: 100"),
@@ -167,13 +156,10 @@ def test_bad_stations_are_refused_by_reader_and_runtime(folder, change, message)
             read(folder)
 
 
-def test_a_manifest_of_a_later_version_or_without_policies_is_refused(folder):
+def test_a_manifest_of_a_later_version_is_refused(folder):
     path = folder / policy.MANIFEST_NAME
     path.write_text('{"format": "ramsis.manifest/2", "levels": []}')
     with pytest.raises(InputFileError, match=r"not known here.*allowed: ramsis\.manifest/1"):
-        policy.read_set(folder)
-    path.write_text('{"format": "ramsis.manifest/1", "levels": []}')
-    with pytest.raises(InputFileError, match="levels: not a list"):
         policy.read_set(folder)
 
 

@@ -48,14 +48,6 @@ def contents(folder: Path) -> dict[str, bytes]:
             for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_policy_files_of_the_old_set_go(tmp_path):
-    folder = made(tmp_path / "set", 100.0, 200.0)
-    (folder / "notes.txt").write_text("mine")
-    replaced(folder, 300.0)
-    assert sorted(contents(folder)) == ["manifest.json", "notes.txt",
-                                        "round-robin-00300qps.json"]
-
-
 @pytest.mark.parametrize("linked", ["sub/round-robin-00100qps.json", "sub"])
 def test_a_file_behind_a_link_stays(tmp_path, outside, linked):
     folder, before = made(tmp_path / "set", 100.0), contents(outside)

@@ -12,7 +12,7 @@ from ramsis.arrivals import SizeDistribution
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sized import SizedProblem
-from scripts.sized import CELLS, short_texts
+from scripts.sized import CELLS
 from tests.profiles.samples import model
 from tests.profiles.test_sized import sized_set, times
 
@@ -27,15 +27,6 @@ def test_cells_have_the_times_of_their_law(name):
         x = size if cell.law == "padded" else count * size
         assert problem.batch_ms(count, x)[0] == pytest.approx(
             float(cell.time_ms(np.array(float(count)), np.array(float(size)))), rel=1e-12)
-
-
-def test_short_texts_are_as_they_are_drawn():
-    rng = np.random.default_rng(0)
-    drawn = np.clip(np.round(np.exp(rng.normal(np.log(9), 1.88, 200_000))) + 2, 3, 256)
-    sizes = short_texts(256)
-    assert sizes.mean == pytest.approx(drawn.mean(), rel=0.01)
-    assert (drawn == 256).mean() == pytest.approx(sizes.probability[-1], abs=2e-3)
-    assert sizes.quantile(0.5) == 11
 
 
 def test_classes_and_weights():
@@ -58,10 +49,8 @@ def problem_of(profile: ProfileSet | None = None, sizes: Any = (8, 32), **change
                          r"tokens \(50.00% of the requests are beyond\)"),
     ({"sizes": (2, 3)}, "sizes: all sizes are below those of the profile: got 3; .* 8 to 32"),
     ({"slo_ms": 0}, "slo_ms: not positive"),
-    ({"workers": 0}, "workers: not a number of workers"),
     ({"max_batch": 0}, "max_batch: not a number of requests in a batch"),
     ({"statistic": "p99"}, "model small, statistic: no such latency statistic of sizes"),
-    ({"edges": (32, 8)}, "edges: not size classes"),
     ({"edges": (8, 16)}, "edges: not size classes: .* the last 32 or more"),
     ({"weights": (1, 2, 3)}, "weights: not a weight for each size class"),
     ({"edges": (32,), "weights": (-1,)}, r"weights\[0\]: not positive"),

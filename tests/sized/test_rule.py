@@ -11,7 +11,7 @@ import pytest
 from ramsis.arrivals.sizes import SizeDistribution
 from ramsis.runtime.sized import SizedPlan, SizedQueue, SizedRule, interpolated, slopes
 from ramsis.runtime.sized_plan import PlannedQueue
-from ramsis.sim import ConstantLoad
+from ramsis.sim import ConstantLoad, Run
 from ramsis.sized import SizedProblem
 from ramsis.sized.problem import BatchTimes
 from ramsis.sized.rule import IndexRule, RuleNumbers, RuleSpace, class_edges
@@ -62,6 +62,22 @@ def played(
     return batches
 
 
+def agreed(
+    problem: SizedProblem, load: ConstantLoad, run: Run, queue: SizedQueue[int] | PlannedQueue[int]
+) -> list[tuple[int, list[int]]]:
+    """Return the batches of the lookup, which are those of the compiled run."""
+    members: list[list[int]] = [[] for _ in run.start_ms]
+    for request, batch in enumerate(run.batch_of.tolist()):
+        if batch >= 0:
+            members[batch].append(request)
+    arrival_ms, size = drawn(problem, load, 0)
+    batches = played(queue, arrival_ms.tolist(), size.tolist(), problem.workers,
+                     run.finish_ms.tolist())
+    assert batches == list(zip(run.model.tolist(), members, strict=True))
+    assert max(map(len, members)) > 1
+    return batches
+
+
 @pytest.mark.parametrize(("name", "workers", "load_qps"), [
     ("cpu", 1, 140.0), ("gpu", 1, 4800.0), ("gpu", 3, 14_000.0), ("flash", 1, 9600.0),
     ("two padded", 2, 1500.0), ("two packed", 2, 2500.0)])
@@ -72,16 +88,8 @@ def test_lookup_and_compiled_run_take_the_same_batches(name, workers, load_qps):
     tables = RuleSpace(problem).tables(NUMBERS)
     load = ConstantLoad(load_qps, 1000.0 * 1500 / load_qps)
     run = run_sized(problem, IndexRule(tables), load, 0).run
-    members: list[list[int]] = [[] for _ in run.start_ms]
-    for request, batch in enumerate(run.batch_of.tolist()):
-        if batch >= 0:
-            members[batch].append(request)
-    arrival_ms, size = drawn(problem, load, 0)
-    batches = played(SizedQueue(SizedRule(tables)), arrival_ms.tolist(), size.tolist(),
-                     problem.workers, run.finish_ms.tolist())
-    assert batches == list(zip(run.model.tolist(), members, strict=True))
+    batches = agreed(problem, load, run, SizedQueue(SizedRule(tables)))
     assert len({model for model, _ in batches}) == len(problem.models)
-    assert max(map(len, members)) > 1
     answered = run.batch_of >= 0
     late = run.finish_ms[run.batch_of[answered]] > (
         run.arrival_ms[answered] + problem.slo_ms + 1e-6)
@@ -138,12 +146,4 @@ def test_lookup_of_a_plan_takes_the_batches_of_the_scheduler(name, workers, load
     planned = ReplannedDP(model=problem.models[model], max_batch=problem.max_batch)
     same = run_sized(problem, planned, load, 0).run
     assert (run.batch_of == same.batch_of).all()
-    members: list[list[int]] = [[] for _ in run.start_ms]
-    for request, batch in enumerate(run.batch_of.tolist()):
-        if batch >= 0:
-            members[batch].append(request)
-    arrival_ms, size = drawn(problem, load, 0)
-    batches = played(PlannedQueue(SizedRule(tables)), arrival_ms.tolist(), size.tolist(),
-                     problem.workers, run.finish_ms.tolist())
-    assert batches == list(zip(run.model.tolist(), members, strict=True))
-    assert max(map(len, members)) > 1
+    agreed(problem, load, run, PlannedQueue(SizedRule(tables)))

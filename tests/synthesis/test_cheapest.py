@@ -24,7 +24,6 @@ from ramsis.synthesis.capacity import (
 )
 from ramsis.synthesis.capacity import cheapest as module
 from ramsis.synthesis.capacity.cheapest import CombinationSearch, fluid_mixes
-from ramsis.synthesis.schedulers import fleet_scheduler
 from tests.synthesis.samples import linear_profile
 
 SEEDS = range(2)
@@ -155,14 +154,6 @@ def test_policies_that_cannot_be_made_for_so_few_are_a_miss(tiny, monkeypatch):
     assert (trial.clear, trial.refusal) == (True, "max_violation: too few")
     one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheduler=WORKER, seeds=SEEDS)
     assert one.workers == 15
-
-
-def test_a_budget_of_violations_can_be_asked_for(tiny):
-    answer = fewest_workers(tiny, LOAD, Targets(0.01, 0.8), slo_ms=100.0, seeds=SEEDS,
-                            scheduler=f"{WORKER},max_violation=0.005")
-    assert answer.answer.violation_rate <= 0.01
-    with pytest.raises(InvalidValueError, match="max_violation"):
-        fleet_scheduler("round-robin:max_violation=2")
 
 
 def test_too_few_of_all_types_are_refused(tiny):

@@ -50,23 +50,10 @@ def test_all_solvers_find_policies_of_the_same_gain(tiny, objective, load_qps):
         assert one.gain_upper - one.gain_lower < 1e-6
 
 
-@pytest.mark.parametrize("load_qps", [400.0, 1400.0])
-def test_per_query_policies_are_never_worse_per_query(tiny, load_qps):
-    by_query, by_decision = (
-        generate_policy(tiny, load_qps, samples.settings(
-            objective=objective, late="serve", violation_price=0.0)).expectations
-        for objective in ("per-query", "per-decision")
-    )
-    assert by_query.effective_accuracy >= by_decision.effective_accuracy - 1e-9
-    mine, other = by_query.per_decision, by_decision.per_decision
-    assert (other.accuracy or 0.0) * (1 - other.violation_rate) >= (
-        (mine.accuracy or 0.0) * (1 - mine.violation_rate) - 1e-9)
-
-
 @settings(max_examples=15, deadline=None)
 @given(profile=samples.linear_profiles(), workers=st.integers(1, 4),
        demand=st.floats(0.05, 1.5), slo=st.floats(1.0, 6.0))
-def test_per_query_policies_are_never_worse_per_query_on_any_profile(
+def test_policies_of_either_objective_are_the_best_by_it_on_any_profile(
     profile, workers, demand, slo
 ):
     """In their model, which makes them; what is measured has its own errors."""
@@ -77,10 +64,13 @@ def test_per_query_policies_are_never_worse_per_query_on_any_profile(
             samples.settings(slo_ms=slo * fastest, workers=workers, grid="fixed:10",
                              max_queue=4, objective=objective, late="serve",
                              violation_price=0.0),
-        ).expectations.effective_accuracy
+        ).expectations
         for objective in ("per-query", "per-decision")
     )
-    assert by_query >= by_decision - 1e-9
+    assert by_query.effective_accuracy >= by_decision.effective_accuracy - 1e-9
+    mine, other = by_query.per_decision, by_decision.per_decision
+    assert (other.accuracy or 0.0) * (1 - other.violation_rate) >= (
+        (mine.accuracy or 0.0) * (1 - mine.violation_rate) - 1e-9)
 
 
 def _finite(policy: Policy) -> bool:
@@ -174,19 +164,12 @@ def test_equal_settings_have_one_fingerprint():
     ("changes", "says"),
     [
         ({"service": "p42"}, "service: unknown service: got 'p42'; allowed: p95, p99, p90, p50, "),
-        ({"objective": "best"}, "objective: .*'best'; allowed: per-query, per-decision"),
-        ({"solver": "guess"}, "solver: .*'guess'; allowed: policy-iteration, "),
         ({"slo_ms": 0.0}, "slo_ms: .*got 0.0; allowed: "),
-        ({"slo_ms": math.nan}, "slo_ms: .*got nan; allowed: "),
-        ({"slo_ms": math.inf}, "slo_ms: .*got inf; allowed: "),
-        ({"workers": 0}, "workers: .*got 0; allowed: a whole number >= 1"),
         ({"workers": 2.5}, "SynthesisSettings: workers: .*got 2.5; allowed: a whole number"),
-        ({"max_queue": 0}, "max_queue: .*got 0; allowed: a whole number"),
         ({"max_queue": MAX_QUEUE + 1}, f"max_queue: .*allowed: .*{MAX_QUEUE}"),
         ({"grid": "fixed:0"}, "grid: .*got 0; allowed: a whole number D from 1"),
         ({"grid": f"fixed:{MAX_DIVISIONS + 1}"}, f"grid: .*allowed: .*{MAX_DIVISIONS}"),
         ({"grid": "fine"}, "grid: .*got 'fine'; allowed: fixed:D"),
-        ({"arrivals": "steady"}, "arrivals: .*got 'steady'; allowed: poisson"),
         ({"arrivals": "json:nothing"}, "arrivals: .*got 'json:nothing'; allowed: "),
     ],
 )
@@ -202,8 +185,7 @@ def test_an_slo_below_every_latency_cannot_be_met(tiny):
 
 @pytest.mark.parametrize(
     ("load_qps", "changes"),
-    [(1e12, {}), (1e300, {}), (50.0, {"workers": 10**9}), (50.0, {"workers": 10**23}),
-     (50.0, {"grid": f"fixed:{MAX_DIVISIONS}"}), (50.0, {"slo_ms": 1e300}),
+    [(1e300, {}), (50.0, {"workers": 10**23}), (50.0, {"slo_ms": 1e300}),
      (1e4, {"grid": "fixed:2000", "max_queue": 2000})],
     ids=str,
 )
@@ -222,28 +204,20 @@ def test_a_solver_that_does_not_settle_is_an_error(tiny, monkeypatch):
         generate_policy(tiny, 600.0, samples.SETTINGS)
 
 
-def test_arrivals_of_ones_own_class_give_what_poisson_gives(tiny):
-    """With no closed forms at hand, only PF(k, T)."""
-    with trusting(["tests.synthesis.samples:OwnPoisson"]):
-        own = modelled_policy(
-            tiny, 700.0, samples.settings(arrivals="tests.synthesis.samples:OwnPoisson"))
-    known = modelled_policy(tiny, 700.0, samples.SETTINGS)
-    assert own.arrivals == {"process": "tests.synthesis.samples:OwnPoisson"}
-    assert own.expectations.effective_accuracy == pytest.approx(
-        known.expectations.effective_accuracy, abs=1e-7)
-    assert own.expectations.violation_rate == pytest.approx(
-        known.expectations.violation_rate, abs=1e-7)
+@pytest.mark.parametrize("own", ["OwnPoisson", "by_the_minute"])
+def test_arrivals_of_ones_own_give_what_poisson_gives(tiny, own):
+    """With no closed forms at hand, only PF(k, T); by the name that it was made by.
 
-
-def test_a_process_that_does_not_say_what_it_is_has_the_name_it_was_made_by(tiny):
-    """The class of what a factory returns may not be enough to make it again."""
-    name = "tests.synthesis.samples:by_the_minute"
+    The class of what a factory returns may not be enough to make it again.
+    """
+    name = f"tests.synthesis.samples:{own}"
     with trusting([name]):
         policy = modelled_policy(tiny, 700.0, samples.settings(arrivals=name))
     known = modelled_policy(tiny, 700.0, samples.SETTINGS)
     assert policy.arrivals == {"process": name}
-    assert policy.expectations.effective_accuracy == pytest.approx(
-        known.expectations.effective_accuracy, abs=1e-7)
+    for rate in ("effective_accuracy", "violation_rate"):
+        assert getattr(policy.expectations, rate) == pytest.approx(
+            getattr(known.expectations, rate), abs=1e-7)
 
 
 def test_a_queue_longer_than_the_table_is_served_while_it_can_be_in_time(tiny):
@@ -263,22 +237,9 @@ def test_a_queue_longer_than_the_table_is_served_while_it_can_be_in_time(tiny):
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
 def test_numbers_of_any_type_make_the_file_of_those_numbers(dispatch, tiny):
     """Replays are seeded by the load and the SLO, which a file gives back as floats."""
-    def made(load_qps: float, slo_ms: float) -> dict[str, Any]:
-        return generate_policy(tiny, load_qps, samples.settings(
-            dispatch=dispatch, slo_ms=slo_ms, workers=2, grid="fixed:4", max_queue=4,
-            headroom=0.01)).to_document()
+    def made(number: Any, whole: Any) -> dict[str, Any]:
+        return generate_policy(tiny, number(300), samples.settings(
+            dispatch=dispatch, slo_ms=number(100), workers=whole(2), grid="fixed:4",
+            max_queue=whole(4), headroom=0.01)).to_document()
 
-    usual = made(300.0, 100.0)
-    for document in (made(300, 100), made(np.float64(300.0), np.float64(100.0))):
-        for key in ("load_qps", "replay", "headroom", "expectations"):
-            assert document[key] == usual[key]
-
-
-@pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue", "central-queue"])
-def test_whole_numbers_of_numpy_are_whole_numbers(tiny, dispatch):
-    ours, theirs = (
-        generate_policy(tiny, 700.0, SynthesisSettings(
-            slo_ms=100.0, dispatch=dispatch, workers=kind(3), max_queue=kind(5),
-            grid="fixed:6", headroom=0.0))
-        for kind in (int, np.int64))
-    assert policy_text(theirs) == policy_text(ours)
+    assert made(int, int) == made(float, int) == made(np.float64, np.int64)

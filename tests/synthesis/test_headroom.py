@@ -11,14 +11,13 @@ import pytest
 from ramsis import profiles
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.policy import Policy, read, write
+from ramsis.policy import Policy, read
 from ramsis.policy.records import HeadroomRecord, Simulated
 from ramsis.sim import ConstantLoad, Policies, SimulationSettings, SlowSpells, simulate
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.headroom import ALLOWED_LOSS, Limits, Replays, with_headroom
 from ramsis.synthesis.simulated import simulated
-from ramsis.verify import verify_policy
-from tests.verify.mutations import derived_once
+from tests.verify.mutations import derived_once, failures
 
 PROFILE = profiles.load("digits-cpu")
 GIVEN: dict[str, Any] = {"slo_ms": 25.0, "workers": 4, "grid": "fixed:40", "max_queue": 16}
@@ -31,12 +30,6 @@ def made(share: float | None, **changes: Any) -> Policy:
         **{**GIVEN, **changes}, headroom=share))
 
 
-def rates(policy: Policy, slower: float = 1.0, spells: SlowSpells | None = None) -> Any:
-    cluster = Cluster.of(PROFILE.slower(slower), workers=4, slo_ms=25.0)
-    return simulate(cluster, Policies((policy,)), ConstantLoad(LOAD_QPS, 60_000.0),
-                    SimulationSettings(service="distribution", slow_spells=spells))
-
-
 def test_it_costs_little_and_states_longer_times_as_they_are_simulated():
     as_profiled, policy = made(0.0), made(None)
     assert as_profiled.headroom is None
@@ -45,41 +38,35 @@ def test_it_costs_little_and_states_longer_times_as_they_are_simulated():
     lost = (as_profiled.expectations.effective_accuracy
             - policy.expectations.effective_accuracy)
     assert 0.0 < lost < ALLOWED_LOSS + 3e-4  # both are measured
-    for which, accuracy, late in (
-        (policy, record.slower_effective_accuracy, record.slower_violation_rate),
-        (as_profiled, None, None),
-    ):
-        figures = simulated(which, queries=1_000_000, runs=8, seed=7, slower=1.1)
-        if accuracy is not None:
-            assert figures.effective_accuracy == pytest.approx(accuracy, abs=1e-3)
-            assert figures.violation_rate == pytest.approx(late, abs=5e-4)
-        else:
-            assert figures.violation_rate > 4.0 * (record.slower_violation_rate or 0.0)
+    slower, without = (simulated(which, queries=1_000_000, runs=8, seed=7, slower=1.1)
+                       for which in (policy, as_profiled))
+    assert slower.effective_accuracy == pytest.approx(record.slower_effective_accuracy, abs=1e-3)
+    assert slower.violation_rate == pytest.approx(record.slower_violation_rate, abs=5e-4)
+    assert without.violation_rate > 4.0 * (record.slower_violation_rate or 0.0)
 
 
 @pytest.mark.slow
 def test_fewer_requests_are_late_in_slow_spells():
-    spells = SlowSpells(0.05, 3.0, 100.0)
-    late = [rates(policy, 1.0, spells).estimate("violation_rate").mean
+    settings = SimulationSettings(service="distribution",
+                                  slow_spells=SlowSpells(0.05, 3.0, 100.0))
+    late = [simulate(Cluster.of(PROFILE, workers=4, slo_ms=25.0), Policies((policy,)),
+                     ConstantLoad(LOAD_QPS, 60_000.0), settings).violation_rate
             for policy in (made(None), made(0.0))]
     assert late[0] < late[1]
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
 def test_the_file_verifies_and_each_of_its_numbers_is_checked(dispatch, tmp_path):
-    path, policy = tmp_path / "policy.json", made(
-        None, dispatch=dispatch, grid="fixed:15", max_queue=6)
-    write(policy, path)
-    assert read(path).to_document() == policy.to_document()
+    policy = made(None, dispatch=dispatch, grid="fixed:15", max_queue=6)
     record = policy.headroom
-    assert record is not None
     with derived_once() as derived:
-        assert all(check.holds for check in derived.anew(verify_policy, path))
+        assert derived.anew(failures, policy, tmp_path) == []
+        assert read(tmp_path / "policy.json").to_document() == policy.to_document()
         for change in ({"factor": 1.075},
                        {"slower_violation_rate": (record.slower_violation_rate or 0.0) + 0.001},
                        {"slower_effective_accuracy": None}):
-            write(replace(policy, headroom=replace(record, **change)), path)
-            assert not all(check.holds for check in derived.anew(verify_policy, path)), change
+            changed = replace(policy, headroom=replace(record, **change))
+            assert derived.anew(failures, changed, tmp_path), change
 
 
 def _choice(
@@ -163,9 +150,7 @@ def test_late_requests_are_served_as_planned_where_another_model_could_be_in_tim
             ("alone", 0.6, (10.0, 33.0)), ("pairs", 0.7, (11.0, 30.0)))))
     policy = generate_policy(crossing, 50.0, SynthesisSettings(
         slo_ms=50.0, workers=2, service="p95", grid="fixed:50", late="serve", headroom=0.1))
-    write(policy, tmp_path / "policy.json")
-    checks = verify_policy(tmp_path / "policy.json")
-    assert all(check.holds for check in checks)
+    assert failures(policy, tmp_path) == []
 
 
 def test_a_policy_that_cannot_be_replayed_is_planned_as_profiled():
@@ -182,7 +167,5 @@ def test_there_is_none_per_decision_unless_it_is_asked_for():
     assert SynthesisSettings(slo_ms=25, workers=4, objective="per-decision").headroom == 0.0
     asked = SynthesisSettings(slo_ms=25, workers=4, objective="per-decision", headroom=0.01)
     assert asked.headroom == 0.01
-    for value in (-0.1, 1.0, float("nan")):
-        with pytest.raises(InvalidValueError,
-                           match="headroom: not a share of the service time"):
-            SynthesisSettings(slo_ms=25, workers=4, headroom=value)
+    with pytest.raises(InvalidValueError, match="headroom: not a share of the service time"):
+        SynthesisSettings(slo_ms=25, workers=4, headroom=1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -12,10 +11,10 @@ from ramsis.profiles import ProfileSet
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.replayed import as_stated_by
 from ramsis.synthesis.simulated import measured, one_worker
-from ramsis.verify import verify_policy
 from ramsis.verify.replay import figure_of, played
 from tests.slow import slow_after
 from tests.synthesis import samples
+from tests.verify.mutations import failures
 
 LOAD_QPS, WORKERS = 5137.0, 29
 
@@ -49,25 +48,20 @@ def test_as_many_requests_tell_more(policy):
 
 @pytest.mark.parametrize("changes", [
     {"dispatch": "central-queue"}, {"dispatch": "shortest-queue"},
-    {"arrivals": "negative-binomial:3"}])
-def test_there_is_none_where_workers_are_not_alike(tiny, changes):
-    found = made(tiny, 700.0, **changes)
-    assert one_worker(found) is None
-    assert found.replay is None or found.replay.workers is None
+    {"arrivals": {"process": "negative-binomial", "dispersion": 3.0}}])
+def test_there_is_none_where_workers_are_not_alike(policy, changes):
+    assert one_worker(policy) is not None
+    assert one_worker(replace(policy, **changes)) is None
 
 
 def test_files_whose_replay_is_of_all_workers_verify(policy, tmp_path):
-    """As they were made before; and a file that is only said to be one does not."""
-    path = tmp_path / "policy.json"
+    """And a file that is only said to be one does not."""
     figures, found = measured(policy, queries=200_000, runs=8, seed=policy.replay.seed)
     assert found.workers is None
     before = replace(as_stated_by(policy, figures, found), headroom=None)
-    path.write_text(json.dumps(before.to_document()))
-    assert "workers" not in json.loads(path.read_text())["replay"]
-    replays = [check for check in verify_policy(path) if "headroom" not in check.claim
-               and ("replay" in check.claim or "simulator of its own" in check.claim)]
-    assert [check for check in replays if not check.holds] == []
+    assert "workers" not in before.to_document()["replay"]
+    assert not [claim for claim in failures(before, tmp_path) if "headroom" not in claim
+                and ("replay" in claim or "simulator of its own" in claim)]
     document = policy.to_document()
     del document["replay"]["workers"]
-    path.write_text(json.dumps(document))
-    assert not all(check.holds for check in verify_policy(path))
+    assert failures(document, tmp_path)

@@ -11,12 +11,11 @@ from ramsis.cluster import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES
 from ramsis.settings import settings_of
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.recipes import RECIPES
 from ramsis.synthesis.settings import LIMITS, PAPER, as_in_the_paper, defaults_of
 from ramsis.worker.problem import Objective
 from scripts.options_page import condition, limits_table, settings_table
-from tests.synthesis.samples import tiny_profile
 
 BAD: dict[str, Any] = {
     "service": "distribution", "objective": "per-decision",
@@ -94,13 +93,3 @@ def test_the_paper_serves_what_is_late_and_has_no_price():
         assert as_in_the_paper({"grid": grid}) == {**PAPER, "grid": grid}
     with pytest.raises(InvalidValueError, match=r"^violation_price: not what the paper does"):
         as_in_the_paper({"violation_price": 1.0})
-
-
-@pytest.mark.parametrize("dispatch", DISPATCHES)
-def test_a_policy_says_what_it_was_made_for(dispatch):
-    chosen = SynthesisSettings(slo_ms=100.0, workers=2, dispatch=dispatch, max_queue=4,
-                               grid="fixed:10")
-    policy = generate_policy(tiny_profile(), 200.0, chosen)
-    assert policy.dispatch == dispatch
-    for name in ("late", "batching", "objective", "violation_price"):
-        assert getattr(policy, name) == getattr(chosen, name)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError
-from ramsis.policy import Policy, read, write
+from ramsis.policy import Policy, read
 from ramsis.profiles import load as load_profile
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.verify.policy import verify_policy
 from ramsis.verify.replay import played
 from tests.slow import slow_after
 from tests.synthesis import samples
+from tests.verify.mutations import failures
 
 MMPP = "mmpp:ratio=4,burst-ms=200,share=0.2"
 
@@ -58,12 +58,11 @@ def test_a_recorded_trace_is_an_arrival_process(dispatch, trace, tmp_path):
     policy = made(f"trace:{trace}", dispatch)
     assert policy.arrivals["process"] == "trace"
     assert policy.arrivals["requests"] == 5000
-    write(policy, tmp_path / "policy.json")
+    assert failures(policy, tmp_path) == []
     assert read(tmp_path / "policy.json").to_document() == policy.to_document()
-    assert [check for check in verify_policy(tmp_path / "policy.json") if not check.holds] == []
     trace.write_text(trace.read_text() + "99999999\n")
     with pytest.raises(InputFileError, match="not the trace that is named"):
-        verify_policy(tmp_path / "policy.json")
+        failures(policy, tmp_path)
 
 
 def test_bursts_are_planned_for_at_a_higher_load_where_that_earns_more():
@@ -85,11 +84,8 @@ def test_a_budget_is_met_under_the_process(dispatch):
 
 def test_every_claim_of_a_central_queue_with_bursts_holds(tmp_path):
     policy = made(MMPP, "central-queue", headroom=0.003)
-    write(policy, tmp_path / "policy.json")
-    assert [check for check in verify_policy(tmp_path / "policy.json") if not check.holds] == []
-    wrong = replace(policy, load_factor=policy.load_factor * 1.5)
-    write(wrong, tmp_path / "wrong.json")
-    assert [check for check in verify_policy(tmp_path / "wrong.json") if not check.holds]
+    assert failures(policy, tmp_path) == []
+    assert failures(replace(policy, load_factor=policy.load_factor * 1.5), tmp_path)
 
 
 def test_poisson_policies_state_no_factor():

@@ -11,14 +11,14 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals import Poisson
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import trusting
-from ramsis.policy import Policy, read, write
+from ramsis.policy import Policy, read
 from ramsis.profiles import load
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.replayed import as_stated_by, replayed
 from ramsis.synthesis.simulated import measured
-from ramsis.verify import verify_policy
 from tests.arrivals.processes import Wrapped
 from tests.synthesis.samples import settings, tiny_profile
+from tests.verify.mutations import failures
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,8 @@ def test_near_the_capacity_the_steady_state_is_stated(overloaded, tmp_path):
     assert expected.accuracy == pytest.approx(0.832, abs=1e-6)
     assert expected.response_p99_ms == pytest.approx(126.0, abs=3.0)
     assert (replay.warm_up_slos or 0.0) > 40.0
-    path = tmp_path / "policy.json"
-    write(overloaded, path)
-    assert read(path).replay == replay
-    assert [check for check in verify_policy(path) if not check.holds] == []
+    assert failures(overloaded, tmp_path) == []
+    assert read(tmp_path / "policy.json").replay == replay
 
 
 def test_figures_of_a_queue_that_still_fills_are_refused(overloaded, tmp_path):
@@ -85,9 +83,7 @@ def test_figures_of_a_queue_that_still_fills_are_refused(overloaded, tmp_path):
         overloaded, queries=200_000, runs=8, seed=overloaded.replay.seed))
     assert filling.expectations.response_p99_ms is not None
     assert filling.expectations.response_p99_ms < 110.0
-    write(filling, tmp_path / "policy.json")
-    claims = [check.claim for check in verify_policy(tmp_path / "policy.json") if not check.holds]
-    assert claims == ["warm-up of the replay (SLOs)"]
+    assert failures(filling, tmp_path) == ["warm-up of the replay (SLOs)"]
 
 
 def test_what_has_not_settled_has_wide_intervals_and_no_response_times(
@@ -100,11 +96,8 @@ def test_what_has_not_settled_has_wide_intervals_and_no_response_times(
     half_width = policy.replay.half_widths["queue_length.mean"]
     assert half_width > 50.0
     assert policy.expectations.queue_length.mean == pytest.approx(1250.0, abs=half_width)
-    path = tmp_path / "policy.json"
-    write(policy, path)
-    claims = verify_policy(path)
-    failing = {check.claim for check in claims if not check.holds}
-    assert not [claim for claim in failing if "replay" in claim or "simulator" in claim]
+    assert not [claim for claim in failures(policy, tmp_path)
+                if "replay" in claim or "simulator" in claim]
 
 
 def test_at_ordinary_loads_runs_start_from_idle_workers(tiny):

@@ -11,17 +11,17 @@ import pytest
 from ramsis import profiles
 from ramsis.arrivals import Poisson
 from ramsis.plugins import trusting
-from ramsis.policy import Policy, write
+from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.importers import import_profile
 from ramsis.sim import ConstantLoad, SlowSpells
 from ramsis.sim.workload import Burst, recovery_ms
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.simulated import Simulated, prepared_policy, simulated
-from ramsis.verify import verify_policy
 from tests.runs import run_plan
 from tests.slow import slow_after
 from tests.synthesis import samples
+from tests.verify.mutations import failures
 
 BELOW = 0.001
 """Effective accuracy that a shortest queue may have less than round robin."""
@@ -120,9 +120,7 @@ def test_options_are_those_of_round_robin(changes, tmp_path):
         policy = generate_policy(samples.tiny_profile(), 700.0, samples.settings(
             **{"dispatch": "shortest-queue", "grid": "fixed:8", "max_queue": 6, **changes}))
         assert policy.replay is not None
-        write(policy, tmp_path / "policy.json")
-        checks = verify_policy(tmp_path / "policy.json")
-    assert not [check for check in checks if not check.holds]
+        assert failures(policy, tmp_path) == []
 
 
 @pytest.mark.slow
@@ -132,15 +130,13 @@ def test_service_times_are_drawn_and_a_budget_is_kept(tmp_path):
     assert policy.service == "distribution"
     assert policy.budget is not None
     assert played(policy).violation_rate <= 0.02
-    write(policy, tmp_path / "policy.json")
-    assert all(check.holds for check in verify_policy(tmp_path / "policy.json"))
+    assert failures(policy, tmp_path) == []
 
 
 def test_a_promise_without_its_replay_is_found(tmp_path):
     policy = generate_policy(samples.tiny_profile(), 900.0,
                              samples.settings(dispatch="shortest-queue"))
-    write(replace(policy, replay=None), tmp_path / "policy.json")
-    failed = [check.claim for check in verify_policy(tmp_path / "policy.json") if not check.holds]
+    failed = failures(replace(policy, replay=None), tmp_path)
     assert "figures are measured where they can be" in failed
 
 

@@ -21,8 +21,8 @@ from ramsis.serving.policies import Expected
 from ramsis.sim import ConstantLoad, Policies
 from ramsis.synthesis import SynthesisSettings, generate_policy, generate_set
 from ramsis.synthesis.simulated import simulated
-from ramsis.verify import verify_policy
 from tests.runs import simulate_profile
+from tests.verify.mutations import failures
 
 PROFILE = ramsis.load_profile("digits-cpu")
 SETTINGS = SynthesisSettings(slo_ms=25, workers=4, dispatch="central-queue")
@@ -77,14 +77,6 @@ def test_its_promise_is_kept_when_service_takes_so_long(folder):
                                                       abs=5e-4)
 
 
-def test_between_two_the_next_serves_and_fewer_requests_are_late(folder):
-    for slowness, upper in ((1.05, 1.15), (1.2, 1.3)):
-        rates = [simulate_profile(
-            PROFILE, Policies(read_set(folder)), ConstantLoad(LOAD_QPS, 100_000), workers=4,
-            slo_ms=25, slowness=one, seeds=(5,)).violation_rate for one in (slowness, upper)]
-        assert rates[0] <= rates[1]
-
-
 def test_a_slowness_below_the_profiles_has_a_promise_too():
     (fast,) = SETTINGS.when_slow(0.8)
     policy = generate_policy(PROFILE, 6400.0, fast)
@@ -95,10 +87,8 @@ def test_a_slowness_below_the_profiles_has_a_promise_too():
 
 def test_verify_derives_the_claims_of_each_and_finds_another_slowness(folder, tmp_path):
     policy = read_set(folder).at(LOAD_QPS, slowness=1.15).policy
-    path = tmp_path / "policy.json"
-    for slowness, failing in ((1.15, set[str]()), (1.3, {"settings: slowness"})):
-        path.write_text(canonical_json({**policy.to_document(), "slowness": slowness}))
-        assert {check.claim for check in verify_policy(path) if not check.holds} == failing
+    for slowness, failing in ((1.15, list[str]()), (1.3, ["settings: slowness"])):
+        assert failures({**policy.to_document(), "slowness": slowness}, tmp_path) == failing
 
 
 def changed(folder: Path, tmp_path: Path, **slowness: Any) -> Path:
@@ -122,7 +112,6 @@ def changed(folder: Path, tmp_path: Path, **slowness: Any) -> Path:
     ({"level": 1.4}, "slowness: the policy file says otherwise: got 1.4"),
     ({"file": 1.4}, "slowness: the policy file says otherwise: got 1.3"),
     ({"level": 0}, "slowness: not positive|slowness: not a"),
-    ({"file": -1}, "slowness: not positive|slowness: not a"),
     ({"level": 1.15, "file": 1.15}, "two policies for one load"),
 ])
 def test_a_slowness_that_does_not_fit_is_refused(folder, tmp_path, slowness, message):

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.arrivals import Arrivals, describe_process
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
 from ramsis.policy import Level, Policy, Rates, validate_set
@@ -65,9 +64,8 @@ def worth(found: Level[Policy], price: float = 1.0) -> float:
 
 
 @pytest.mark.parametrize("chosen", [FLEET, WORKER])
-@pytest.mark.parametrize("load_qps", [3500.0])
-def test_equal_types_and_equal_classes_change_nothing(chosen, load_qps):
-    tiny = tiny_profile()
+def test_equal_types_and_equal_classes_change_nothing(chosen):
+    tiny, load_qps = tiny_profile(), 3500.0
     single = generate_policy(tiny, load_qps, replace(chosen, workers=8)).expectations
     found = level([(tiny, 3), (tiny, 5)], [SloClass(100.0, 0.25), SloClass(100.0, 0.75)],
                   load_qps, chosen)
@@ -80,9 +78,8 @@ def test_equal_types_and_equal_classes_change_nothing(chosen, load_qps):
 
 
 @pytest.mark.parametrize("chosen", slow_after(1, [FLEET, WORKER]))
-@pytest.mark.parametrize("load_qps", [1500.0])
-def test_a_mixed_fleet_is_never_worse_than_its_best_type(chosen, load_qps):
-    types = [(tiny_profile(), 4), (fast_profile(), 3)]
+def test_a_mixed_fleet_is_never_worse_than_its_best_type(chosen):
+    types, load_qps = [(tiny_profile(), 4), (fast_profile(), 3)], 1500.0
     price = chosen.violation_price
     both = level(types, ONE, load_qps, chosen)
     alone = [worth(level([one], ONE, load_qps, chosen), price) for one in types]
@@ -251,15 +248,9 @@ def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path):
     assert not (tmp_path / "mix").exists()
 
 
-@pytest.mark.parametrize(("types", "match"), [
-    ([], "not worker types of different names"),
-    ([("a", 1), ("a", 2)], "not worker types of different names"),
-    ([("a", 0)], "^workers: a: not a number of workers"),
-])
-def test_bad_types_are_named(types, match):
-    with pytest.raises(InvalidValueError, match=match):
-        Cluster(tuple(WorkerType(name, tiny_profile(), count) for name, count in types),
-                tuple(ONE))
+def test_a_type_without_workers_is_named():
+    with pytest.raises(InvalidValueError, match=r"^workers: a: not a number of workers"):
+        Cluster((WorkerType("a", tiny_profile(), 0),), tuple(ONE))
 
 
 def test_queries_go_to_the_parts_by_their_shares(made):
@@ -309,19 +300,6 @@ def test_what_comes_to_a_station_is_what_is_left_of_the_process(tmp_path, arriva
             assert known["dispersion"] == pytest.approx(1.0 + 2.0 * station.load_qps / 100.0)
         else:
             assert (known["ratio"], known["burst_ms"], known["share"]) == (3.0, 200.0, 0.2)
-
-
-@pytest.mark.parametrize(("arrivals", "left"), [
-    ("poisson", {"process": "poisson"}),
-    ("negative-binomial:3", {"process": "negative-binomial", "dispersion": 1.5}),
-    ("mmpp:ratio=3,burst-ms=200,share=0.2",
-     {"process": "mmpp", "ratio": 3.0, "burst_ms": 200.0, "share": 0.2})])
-def test_a_quarter_of_a_process_has_its_kind(arrivals, left):
-    tiny = tiny_profile()
-    workers = LikeWorkers(("a",), tiny, ServiceTimes.of(tiny, "p95", WORKER.max_queue), 4)
-    quarter = TypeLoads([workers], ONE, replace(WORKER, arrivals=arrivals), 1000.0).arrivals_at(
-        0.25)
-    assert describe_process(Arrivals.parse(quarter)(250.0)) == left
 
 
 def test_a_process_of_ones_own_is_not_split():

@@ -1,4 +1,8 @@
-"""Queues of workers whose batches do not pay: parts of a queue are batches by default."""
+"""Queues of workers whose batches do not pay: a central queue of one, parts of a queue as batches.
+
+A single worker's queue is a central queue, whatever the dispatch rule. Where no long batch is in
+time, parts of a worker's queue are batches by default.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +16,63 @@ from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.policy import Policy, encoded, read
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet, load
 from ramsis.runtime.table import AS_LAST_CODE
+from ramsis.sim import ConstantLoad, Fleet, Greedy
 from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.synthesis.stations import ClusterProblem
 from ramsis.verify import verify_policy
 from ramsis.verify.replay import played
+from tests.runs import run_plan
 
 SLO_MS, WORKERS, LOAD_QPS = 22.0, 3, 255.0
-FLOWER = ProfileSet("flower", (  # a batch takes as long as its requests one by one
-    ModelProfile("flower", 0.95, (BatchProfile(1, p95_ms=10.0, mean_ms=10.0),)),))
+
+
+def flower(latency_ms: float) -> ProfileSet:
+    """A batch takes as long as its requests one by one."""
+    return ProfileSet("flower", (ModelProfile(
+        "flower", 0.95, (BatchProfile(1, p95_ms=latency_ms, mean_ms=latency_ms),)),))
+
+
+FLOWER = flower(10.0)
 CLUSTER = Cluster((WorkerType("cpu", FLOWER, WORKERS),), (SloClass(SLO_MS),))
 
 
 def settings(**changes: Any) -> SynthesisSettings:
     return SynthesisSettings(**{"slo_ms": SLO_MS, "workers": WORKERS, **changes})
+
+
+def of_one_worker(dispatch: str) -> Policy:
+    cluster = Cluster((WorkerType("cpu", flower(14.0), 1),), (SloClass(200.0),))
+    chosen = SynthesisSettings(slo_ms=200.0, workers=1, dispatch=dispatch, max_queue=8)
+    return ClusterProblem(cluster, chosen).level(60.0).stations[0].policy
+
+
+def test_one_worker_runs_no_batches_that_do_not_pay():
+    """Against greedy by the deadline, which drops what is late."""
+    found = of_one_worker("round-robin")
+    fleet = Fleet.of(flower(14.0), workers=1, slo_ms=200.0, service="p95", max_batch=1)
+    run = run_plan(fleet, Greedy(late="drop").prepare(fleet), ConstantLoad(60.0, 5e6), seed=3)
+    greedy = float(run.reward[run.arrival_ms > 1e4].mean())
+    simulated = played(found, queries=400_000, seed=17)["effective_accuracy"]
+    assert simulated.mean > greedy - 0.001
+    assert found.expectations.violation_rate < 0.002
+
+
+def test_for_one_worker_all_dispatch_rules_agree():
+    first, *others = map(of_one_worker, ("central-queue", "round-robin", "shortest-queue"))
+    for other in others:
+        assert other.dispatch == first.dispatch == "central-queue"
+        assert np.array_equal(other.codes, first.codes)
+        assert other.expectations == first.expectations
+        assert other.inputs == first.inputs
+
+
+@pytest.mark.parametrize("options", [
+    {"grid": "fixed:20"}, {"batching": "variable"}, {"late": "serve"},
+    {"objective": "per-decision"}, {"solver": "value-iteration"}, {"workers": 2}])
+def test_options_that_a_central_queue_has_not_keep_the_rule(options):
+    assert settings(workers=1).with_one_queue().dispatch == "central-queue"
+    chosen = settings(**{"workers": 1, **options})
+    assert chosen.with_one_queue() is chosen
 
 
 def greedy(policy: Policy) -> Policy:
