@@ -315,7 +315,7 @@ def is_rate_trace(
                 or (len(fields) == 2 and all(map(_looks_numeric, fields)))
                 or load_columns_of(head, unit, load_columns, path) is not None)
     except csv.Error as error:
-        raise InputFileError(f"cannot read ({error})", where=str(path)) from error
+        raise InputFileError(f"cannot read trace ({error})", where=str(path)) from error
 
 
 def read_rates(
@@ -369,7 +369,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line that is not empty."""
     if not path.exists():
         shipped = ", ".join(shipped_traces())
-        raise InputFileError("cannot read (No such file or directory)", where=str(path),
+        raise InputFileError("cannot read trace (No such file or directory)", where=str(path),
                              allowed=f"a path, or one of: {shipped}")
     for first, text in blocks(path):
         for number, content in lines_of(text, first, comments=True):

@@ -85,7 +85,7 @@ def read_arrivals(
     try:
         arrivals = _arrivals(blocks(Path(path)), where, unit, time_column, size)
     except csv.Error as error:
-        raise InputFileError(f"cannot read ({error})", where=where) from error
+        raise InputFileError(f"cannot read trace ({error})", where=where) from error
     if not len(arrivals.times_ms):
         raise InputFileError("no timestamps", where=where,
                              allowed="one a line, or a CSV column of them")

@@ -173,7 +173,8 @@ def cascade(
                 else:
                     wake_ms = min(wake_ms, due_ms - second_ms[again] - last_call_ms)
             if not ready and batch < 0:
-                timer_ms = max(wake_ms, now_ms + _TOLERANCE_MS)
+                # After months, at a very low load, the tolerance is below the spacing of times.
+                timer_ms = max(wake_ms, now_ms + _TOLERANCE_MS, np.nextafter(now_ms, np.inf))
                 break
             worker = idle[first_idle & mask]
             if ready:

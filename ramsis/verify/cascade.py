@@ -225,7 +225,8 @@ class _Player:
             wake_ms = min(wake_ms, below_ms)
         if again and again >= rule["least"][level]:
             return self._start(self.unsure, again, rule["second"], now_ms, second=True)
-        self.again_ms = max(wake_ms, now_ms + _TOLERANCE_MS)
+        # After months, at a very low load, the tolerance is below the spacing of times.
+        self.again_ms = max(wake_ms, now_ms + _TOLERANCE_MS, math.nextafter(now_ms, math.inf))
         return False
 
     def _code(self, level: int, now_ms: float) -> tuple[int, float]:

@@ -99,6 +99,21 @@ def test_the_compiled_run_equals_a_plain_one(policy, load_qps):
     np.testing.assert_allclose(outcomes.accuracy, [one.accuracy for one in plain], atol=1e-12)
 
 
+def test_waits_end_where_the_tolerance_is_below_the_spacing_of_times(policy: Policy) -> None:
+    """As after 17 years, which a thousand requests take at one in a week; they waited for ever."""
+    assert policy.cascade is not None
+    fleet, _ = prepared_policy(policy)
+    requests = requests_of(fleet, 1_000, load_qps=LOAD_QPS)
+    requests = replace(requests, arrival_ms=requests.arrival_ms + 5e11)
+    placed = PlacedCascade.of(policy.cascade, range(len(fleet.models)), len(fleet.models))
+    _, outcomes = served(placed, fleet, requests)
+    assert outcomes.second_opinion.any()
+    assert (outcomes.answered_ms <= requests.arrival_ms + SLO_MS + 0.001).all()
+    plain = play(policy.to_document(), requests.arrival_ms, np.random.default_rng(0),
+                 requests.sureness)
+    assert all(one.answered_ms < np.inf for one in plain)
+
+
 @pytest.mark.parametrize("load_qps", [3_000.0, LOAD_QPS, 40_000.0])
 def test_queues_that_are_joined_in_turn_are_those_of_a_worker_each(in_turn, load_qps):
     """Each is played by itself in plain Python, with every fourth request."""

@@ -223,7 +223,7 @@ def read_trace(
                          step_ms=UNITS[unit or "s"])
         rate_qps, functions = read_minute_bins(file)
     except csv.Error as error:
-        raise InputFileError(f"cannot read ({error})", where=str(path)) from error
+        raise InputFileError(f"cannot read trace ({error})", where=str(path)) from error
     step_ms = UNITS[unit or "min"]
     return Trace(format, rate_qps=rate_qps * (60_000.0 / step_ms), step_ms=step_ms,
                  notes=(f"invocations of {functions} functions, added up",))

@@ -125,7 +125,7 @@ def _decoded(content: bytes, line: int) -> str:
 
 def _unreadable(path: Path, error: Exception) -> InputFileError:
     reason = getattr(error, "strerror", None) or error
-    return InputFileError(f"cannot read ({reason})", where=str(path))
+    return InputFileError(f"cannot read file ({reason})", where=str(path))
 
 
 def first_line(path: Path) -> str:
