@@ -29,10 +29,10 @@ def test_a_profile_is_measured_through_the_server(tmp_path):
     counts = [batch.n for model in found.models for batch in model.batches]
     assert max(counts) == min(counts) >= 1
     for quick, long in zip(fast.batches, slow.batches, strict=True):
-        assert quick.p50_ms is not None
+        assert quick.min_ms is not None
         assert long.min_ms is not None
         assert long.min_ms > 4.0 + long.batch  # what it sleeps
-        assert quick.p50_ms < long.min_ms
+        assert quick.min_ms < long.min_ms
     overhead = found.measurement["overhead_ms"]
     assert 0 < overhead["p50"] <= overhead["p95"] <= overhead["p99"]
 
@@ -40,7 +40,7 @@ def test_a_profile_is_measured_through_the_server(tmp_path):
 @pytest.mark.slow
 def test_policies_that_wait_for_company_do_not_hold_the_calibration(tmp_path):
     """A central queue holds one request for as long as its deadline allows, here for a minute."""
-    folder = make(tmp_path, loads=(300.0,), slo_ms=100.0, dispatch="central-queue")
+    folder = make(tmp_path, loads=(300.0,), slo_ms=2_000.0, dispatch="central-queue")
     table = json.loads(next(folder.glob("policies/*qps*.json")).read_text())["table"]
     waits = [row for row in table["rows"] if row[-1] == -1]
     assert waits, "the policy does not wait, and this test says nothing"
@@ -49,4 +49,4 @@ def test_policies_that_wait_for_company_do_not_hold_the_calibration(tmp_path):
         capture_output=True, text=True, check=False, timeout=300.0,
         env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert ran.returncode == 0, ran.stderr
-    assert load(str(folder / "mine.json")).measurement["overhead_ms"]["p50"] < 20.0  # of 100 held
+    assert load(str(folder / "mine.json")).measurement["overhead_ms"]["p50"] < 500.0  # of 2,000 held

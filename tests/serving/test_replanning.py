@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +19,15 @@ from tests.serving.servers import make, running
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
 
+from ramsis.audit.drift import ARRIVALS, SERVICE, DriftAlarm  # noqa: E402
 from ramsis.errors import InputFileError, InvalidValueError  # noqa: E402
-from ramsis.serving.replanning.on_drift import options_of, profile_option, rescaled  # noqa: E402
+from ramsis.serving.policies import read_policies  # noqa: E402
+from ramsis.serving.replanning.on_drift import (  # noqa: E402
+    Replanning,
+    options_of,
+    profile_option,
+    rescaled,
+)
 
 
 def profile() -> ProfileSet:
@@ -54,48 +63,55 @@ def test_options_are_those_of_the_manifest(tmp_path):
             options_of(str(tmp_path))
 
 
+PLANNED = ("--slo-ms", "100", "--workers", "1", "--grid", "fixed:20", "--max-queue", "8")
+
+
+def test_after_a_drift_policies_are_made_for_the_measured_times(tmp_path):
+    """Of more arrivals first, whose policy the new times make needless."""
+    folder = make(tmp_path, loads=(40.0,), slo_ms=100.0)
+    save(profile(), folder / "profile.json")
+    events, swapped = list[tuple[str, dict[str, Any]]](), list[Any]()
+
+    async def drifts() -> None:
+        server: Any = SimpleNamespace(
+            policies=read_policies(folder / "policies"), process=None, max_batch=8, on_drift=[],
+            on_batch=[], log=lambda event, **fields: events.append((event, fields)),
+            swap=lambda policies, where: swapped.append(policies))
+        replanning = Replanning(server, str(folder / "policies"), [
+            "--profiles", str(folder / "profile.json"), *PLANNED])
+        (report,), (ran,) = server.on_drift, server.on_batch
+        report(DriftAlarm(ARRIVALS, 2.0, 10))
+        report(DriftAlarm(SERVICE, 3.0, 10))
+        for batch in range(200):
+            ran("fast" if batch < 10 else "slow", 1, 3.0 * (2.0 if batch < 10 else 6.0))
+        async with asyncio.timeout(120.0):
+            while not swapped:
+                await asyncio.sleep(0.01)
+        replanning.close()
+
+    asyncio.run(drifts())
+    (_, more), (_, planned) = events
+    assert more == {"load_qps": 100.0}
+    assert planned["ratio"] == {"fast": pytest.approx(3.0), "slow": pytest.approx(3.0)}
+    assert load(planned["profile"]).models[1].batches[0].mean_ms == pytest.approx(18.0)
+    assert swapped[0].loads() == (40.0,)
+
+
 @pytest.mark.slow
 def test_slower_service_is_noticed_and_planned_for(tmp_path):
     folder = make(tmp_path, loads=(40.0,))
-    save(rescaled(profile(), {"fast": 1.0, "slow": 3.5}), folder / "profile.json")
+    save(profile(), folder / "profile.json")
     variants = folder / "summing.py"
-    variants.write_text(variants.read_text().replace("LAGGING", str(folder / "lagging"))
-                        .replace("(0.004 + 0.001", "(0.019 + 0.001"))
-    options = (f"--profiles {folder / 'profile.json'} --slo-ms 100 --workers 1 --grid fixed:20 "
-               "--max-queue 8")
+    variants.write_text(variants.read_text().replace("(0.004 + 0.001", "(0.074 + 0.001"))
+    options = " ".join(("--profiles", str(folder / "profile.json"), *PLANNED))
     with running(folder, "--replan", options) as server:
-        for _ in range(120):
-            server.infer([[1, 2, 3]])
-        assert not [one for one in server.events() if one["event"] == "drift"]
-        (folder / "lagging").touch()
-        for _ in range(260):
+        for _ in range(300):
             server.infer([[1, 2, 3]])
         assert server.wait_for("drift")["what"] == "service times"
-        planned = server.wait_for("replanning")
-        assert planned["ratio"]["slow"] > 1.5
-        assert load(planned["profile"]).models[1].batches[0].mean_ms == pytest.approx(
-            21.0 * planned["ratio"]["slow"])
-        assert server.wait_for("policies", seconds=60.0)["loads_qps"] == [40.0]
-        assert server.metric("ramsis_drift_alarms_total") == 1
+        assert server.wait_for("replanning")["ratio"]["slow"] > 5.0
+        assert server.wait_for("policies", seconds=120.0)["loads_qps"] == [40.0]
+        assert server.metric("ramsis_drift_alarms_total") >= 1
         assert server.infer([[1, 2, 3]])[0] == 200
-
-
-@pytest.mark.slow
-def test_a_profile_of_a_busy_machine_is_noticed_and_replaced(tmp_path):
-    """Batches are faster than profiled from the first on, and policies know no means."""
-    folder = make(tmp_path, loads=(40.0,))
-    save(rescaled(profile(), {"fast": 3.0, "slow": 3.0}), folder / "profile.json")
-    options = (f"--profiles {folder / 'profile.json'} --slo-ms 100 --workers 1 --grid fixed:20 "
-               "--max-queue 8")
-    with running(folder, "--replan", options) as server:
-        for _ in range(600):
-            server.infer([[1, 2, 3]])
-        assert server.wait_for("drift")["ratio"] < 0.8
-        planned = server.wait_for("replanning")
-        assert planned["ratio"]["slow"] < 0.8
-        new = load(planned["profile"]).models[1].batches[0]
-        assert new.mean_ms == pytest.approx(18.0 * planned["ratio"]["slow"])
-        assert server.wait_for("policies", seconds=60.0)["loads_qps"] == [40.0]
 
 
 LOAD_QPS = 200.0
