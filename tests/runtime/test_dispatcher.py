@@ -544,6 +544,23 @@ def test_what_an_event_loop_reads_in_one_turn_is_decided_on_together():
         (0, ["a", "b"], 2), (0, ["c", "d"], 2)]
 
 
+def test_in_a_long_turn_of_an_event_loop_no_worker_waits_for_its_end():
+    started, clock = list[Start[str]](), Clock()
+    driven = front(clock, started, [])
+
+    def turn() -> list[int]:
+        counts = []
+        for request in "abc":
+            driven.arrive([request], 45.0)
+            counts.append(len(started))
+            clock.now_s += 0.0015
+        return counts
+
+    assert clock.do(turn) == [0, 0, 1]
+    clock.close()
+    assert started[0].requests == ["a", "b"]
+
+
 def test_noted_events_are_acted_on_as_one_when_it_is_asked():
     dispatcher = one()
     assert dispatcher.arrive(0.0, ["a"], 45.0, ask=False) == ([], [], [])
