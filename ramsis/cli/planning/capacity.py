@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ramsis import report
+from ramsis.arrivals.registry import arrivals_of
 from ramsis.cli.options.clusters import (
     BOTH,
     Served,
@@ -381,8 +382,9 @@ def _next_command(
         words += ["--service", params["service"]]
     if params["overhead_ms"]:
         words += ["--overhead-ms", f"{params['overhead_ms']:.10g}"]
-    if isinstance(played, ConstantLoad) and played.arrivals.name != "poisson":
-        words += ["--arrivals", played.arrivals.text]
+    process = arrivals_of(played.arrivals) if isinstance(played, ConstantLoad) else None
+    if process is not None and process.name != "poisson":
+        words += ["--arrivals", process.text]
     folder = scheduler_words(row["scheduler"]).replace(" with ", "-")
     return [*words, *dispatch_words(row["scheduler"]),
             "--out", f"policies-{folder}-{row['workers']}"]
