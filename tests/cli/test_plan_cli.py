@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shlex
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 from ramsis.cli.planning import plan_run
 from ramsis.policy import validate_set
 from ramsis.profiles import ProfileSet, save
-from tests.cli.command import in_this_process, refused, snapshot
+from tests.cli.command import refused, snapshot
 from tests.synthesis.samples import model
 
 
