@@ -105,13 +105,14 @@ def import_profile(
             replace(model, accuracy=accuracies.get(model.name, model.accuracy))
             for model in profile.models))
     else:
-        if samples is not None:
-            given = replace(given, accuracies=samples.accuracies)
         measured, chosen = _measured(paths, format, given)
         measured = _pick(measured, models, str(paths[0]))
         check_number(measured, paths[0])
-        profile = _profile_set(measured, paths[0], chosen, _accuracies(accuracy, given), name,
-                               given)
+        answered = {} if samples is None else samples.accuracies
+        for key, item in measured.items():
+            if item.accuracy is None:
+                item.accuracy = answered.get(key)
+        profile = _profile_set(measured, paths[0], chosen, _accuracies(accuracy, given), name)
     return profile if samples is None else samples.added_to(profile)
 
 
@@ -162,12 +163,9 @@ def _measured(
 
 def _profile_set(
     measured: dict[str, MeasuredModel], path: Path, format: str,
-    accuracies: Mapping[str, float] | None, name: str | None, given: Given,
+    accuracies: Mapping[str, float] | None, name: str | None,
 ) -> ProfileSet:
     """Return the checked set of the models of a source."""
-    for key, item in measured.items():
-        if item.accuracy is None:
-            item.accuracy = given.accuracies.get(key)
     if len(measured) == 1 and accuracies is None:
         (item,) = measured.values()
         if item.accuracy is None:  # no choice depends on it

@@ -65,8 +65,6 @@ class Given:
     # which kind of instance of a GPU is meant, where a file has several
     instance: str | None = None
     processes: int | None = None  # how many processes run on it side by side; 1 by default
-    # accuracy by model, where neither files nor the user state one
-    accuracies: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for where, value, allowed in (("unit", self.unit, _UNITS),
