@@ -11,7 +11,9 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +75,7 @@ class Given:
                 check_known("unknown unit", value, allowed, where)
 
     def __bool__(self) -> bool:
-        return bool(self.batch or self.model or self.metric or self.of_a_table
-                    or self.instance or self.processes)
-
-    @property
-    def of_a_table(self) -> bool:
-        """Whether a value is stated that applies only to tables."""
-        return bool(self.columns or self.unit or self.accuracy_unit or self.law)
+        return any(vars(self).values())
 
 
 class Node:
@@ -148,41 +144,32 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.where = str(path)  # for messages
         self.text = read_text(path)
-        self._document: Any = None
-        self._read = False
-
-    @property
-    def where(self) -> str:
-        """The path, for messages."""
-        return str(self.path)
 
     def document(self) -> Any:
         """Return the JSON value; None when the text is not JSON."""
-        if not self._read:
-            self._read = True
-            if self.text.lstrip()[:1] in ("{", "["):
-                try:
-                    self._document = parsed(self.text, self.where)
-                except InputFileError:
-                    self._document = None
         return self._document
+
+    @cached_property
+    def _document(self) -> Any:
+        if self.text.lstrip()[:1] in ("{", "["):
+            with suppress(InputFileError):
+                return parsed(self.text, self.where)
+        return None
 
     def first_record(self) -> Any:
         """Return the JSON value of the first line of JSON lines; None when it is not JSON."""
         line = self.text.lstrip().partition("\n")[0]
-        if not line.startswith("{"):
-            return None
-        try:
-            return parsed(line, self.where)
-        except InputFileError:
-            return None
+        if line.startswith("{"):
+            with suppress(InputFileError):
+                return parsed(line, self.where)
+        return None
 
     def node(self) -> Node:
         """Return the JSON value with its place; refuse a text that is not JSON."""
-        if self.document() is None:
-            return Node(parsed(self.text, self.where), self.where)
-        return Node(self._document, self.where)
+        document = self.document()
+        return Node(parsed(self.text, self.where) if document is None else document, self.where)
 
 
 @dataclass(frozen=True)
