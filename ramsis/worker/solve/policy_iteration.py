@@ -26,14 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import check_number_of
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
-from ramsis.mdp.krylov import minimal_residual
 from ramsis.mdp.result import Certificate, Criterion, Status
 from ramsis.reprs import dataclass
 from ramsis.worker.problem.actions import Outcome
@@ -390,6 +389,8 @@ def _by_gmres(mdp: VariableMDP, policy: IntArray, near: FloatArray) -> VariableV
     The system is that of :mod:`ramsis.worker.solve.rounds`, between the likely states. It is
     solved from the values ``near`` of a similar policy.
     """
+    from scipy.sparse.linalg import LinearOperator, gmres  # which take long to load
+
     problem, whole = mdp.problem, mdp.whole
     outcome = problem.outcome(policy)
     pairs = mdp.partial.find(mdp.likely, problem.with_full_state(policy).ravel()[mdp.likely])
@@ -416,8 +417,9 @@ def _by_gmres(mdp: VariableMDP, policy: IntArray, near: FloatArray) -> VariableV
         result[part] -= np.asarray(after_part @ value)
         return result
 
-    value = minimal_residual(left, reward, near, _RESIDUAL, _STEPS)
-    if value is None or rounding_error(value, whole.costs) > _PROVEN:
+    system: Any = LinearOperator((len(n), len(n)), matvec=left, dtype=np.float64)
+    value, failed = gmres(system, reward, near, rtol=_RESIDUAL, restart=_STEPS, maxiter=1)
+    if failed or rounding_error(value, whole.costs) > _PROVEN:
         return None
     return VariableValues(value, share * float(value.sum()))
 
