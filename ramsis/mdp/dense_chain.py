@@ -109,8 +109,14 @@ def with_restarts(
     evaluate: Callable[[int | None, float], _Found],
     reference: int | None,
     error: Callable[[_Found], float],
+    restart: float | None = None,
 ) -> _Found:
-    """Evaluate a chain without restarts, or with them if that fails or is too inexact."""
+    """Evaluate a chain without restarts, or with them if that fails or is too inexact.
+
+    If the probability ``restart`` is given, evaluate the chain with it.
+    """
+    if restart is not None:
+        return evaluate(reference, restart)
     try:
         solution = evaluate(reference, 0.0)
     except NotConvergedError:

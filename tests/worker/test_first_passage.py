@@ -12,22 +12,26 @@ from ramsis.arrivals import NegativeBinomial
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.batch_arrivals import busy_period_start
-from ramsis.worker.structure.first_passage import first_passage, first_passages
-from ramsis.worker.structure.slack_nodes import exact_nodes, quadrature_nodes
+from ramsis.worker.structure.first_passage import Passage, first_passage, first_passages
+from ramsis.worker.structure.slack_nodes import NodeSet, exact_nodes, quadrature_nodes
 from tests.arrivals.processes import Wrapped
 from tests.reference.four_intervals import poisson
 from tests.worker.problems import small_problem, worker_problems
+
+
+def passage_of(problem: WorkerProblem, nodes: NodeSet, latency: float) -> Passage:
+    return first_passage(problem, nodes, latency, busy_period_start(problem))
 
 
 def check_conserved(problem: WorkerProblem, tolerance: float = 1e-12) -> None:
     """Every passage reaches one node or none, and no node beyond the service."""
     for nodes in (quadrature_nodes(problem), exact_nodes(problem)):
         for latency in problem.services.latency_ms.tolist():
-            passage = first_passage(problem, nodes, latency)
-            assert passage.reach.shape[1] == len(passage.none) == problem.workers
+            passage = passage_of(problem, nodes, latency)
+            assert passage.reach.shape[1] == passage.idle.shape[1] == problem.workers
             assert (passage.reach >= 0).all()
-            assert (passage.none >= 0).all()
-            total = passage.reach.sum(axis=0) + passage.none
+            assert (passage.idle >= 0).all()
+            total = passage.reach.sum(axis=0) + passage.idle.sum(axis=0)
             np.testing.assert_allclose(total, 1.0, rtol=0, atol=tolerance)
             reached = len(passage.reach)
             if nodes.cells is None:
@@ -65,7 +69,7 @@ def test_no_request_is_the_tail_of_the_arrivals(problem):
     order, rate = np.arange(1, problem.workers + 1), problem.arrivals.rate_per_ms
     for nodes in (quadrature_nodes(problem), exact_nodes(problem)):
         for latency in problem.services.latency_ms.tolist():
-            none = first_passage(problem, nodes, latency).none
+            none = passage_of(problem, nodes, latency).idle[0]
             np.testing.assert_allclose(none, 1 - gammainc(order, rate * latency), atol=1e-12)
 
 
@@ -75,7 +79,7 @@ def test_exact_passage_is_the_sum_over_arrivals_before_and_in_the_bin(problem):
     nodes, slo, rate = exact_nodes(problem), problem.slo_ms, problem.arrivals.rate_per_ms
     slack, workers = problem.slack_ms.tolist(), problem.workers
     for latency in problem.services.latency_ms.tolist()[::3]:
-        reach = first_passage(problem, nodes, latency).reach
+        reach = passage_of(problem, nodes, latency).reach
         for i in range(0, len(reach), max(1, len(reach) // 25)):
             j, c = int(nodes.bin[i]), int(nodes.offset[i])
             end = latency - (slo - slack[j + 1])
@@ -141,7 +145,7 @@ def test_quadrature_keeps_the_mass_and_the_mean_of_each_cell(wrapped, problem):
     cells = nodes.cells
     assert cells is not None
     for latency in problem.services.latency_ms.tolist()[::2]:
-        reach = first_passage(problem, nodes, latency).reach
+        reach = passage_of(problem, nodes, latency).reach
         mass, mean = cell_moments(problem, cells.edge_ms, latency)
         for i in range(int(np.searchsorted(cells.edge_ms, latency))):
             mine = slice(cells.first_node[i], cells.first_node[i] + cells.points[i])

@@ -25,7 +25,7 @@ def structured_row(mdp: StructuredMDP, n: int, j: int, latency: float) -> tuple[
     nodes[passage.nodes] = passage.reach @ missing
     empty = 0.0
     if len(passage.idle) == 1:  # the explicit rows keep the empty state
-        empty = float(passage.none @ missing)
+        empty = float(passage.idle[0] @ missing)
     else:
         nodes[-len(passage.idle) :] = passage.idle @ missing
     law = np.zeros((problem.max_queue + 1, problem.bins + 1))
@@ -124,7 +124,7 @@ def test_of_equally_good_models_the_fastest_is_taken():
 def test_probability_is_conserved_from_state_to_state(problem):
     for kind in ("exact", "quadrature"):
         mdp = build_structured(problem, kind)  # type: ignore[arg-type]
-        assert mdp.truncated_mass < 1e-12
+        assert mdp.passages.truncated_mass < 1e-12
         assert mdp.continuation.data.min() > 0
         np.testing.assert_allclose(mdp.continuation.sum(axis=1), 1.0, rtol=0, atol=1e-12)
         queued, bins = mdp.reached

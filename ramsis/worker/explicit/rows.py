@@ -132,10 +132,10 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
                       shape=(1, rows[0].transition.shape[1]))
     state = np.concatenate([[0], *(1 + n * columns + bins for n, _, bins in pairs)])
     action = np.concatenate([[0], *(np.full(len(bins), action.code) for _, action, bins in pairs)])
-    reward = np.concatenate(
-        [[0.0], *(problem.reward(action)[: len(bins)] for _, action, bins in pairs)])
+    rewards, costs = problem.rewards_and_costs(problem.actions.arrays)
+    reward = np.concatenate([[0.0], *(rewards[i, bins] for i, (*_, bins) in enumerate(pairs))])
     cost = np.concatenate(
-        [[0.0], *(np.full(len(bins), problem.cost(action.batch)) for _, action, bins in pairs)])
+        [[0.0], *(np.full(len(bins), costs[i, 0]) for i, (*_, bins) in enumerate(pairs))])
     excess = np.concatenate([[0.0], *(after.excess for after in rows)])
     overdue = csr_array(vstack([csr_array((1, problem.max_queue + 1)),
                                 *(after.overdue for after in rows)], format="csr"))

@@ -160,12 +160,8 @@ class ActionSet:
         at = np.where(admissible, codes + 1, 0)[:, None]
         return np.where(admissible, np.take_along_axis(self._indices, at, axis=1)[:, 0], -1)
 
-    def outcome(self, codes: IntArray) -> Outcome:
-        """Return the outcome of admissible codes in all states, (N+1, D+1)."""
-        return self.outcome_of(self.index_of(codes))
-
     def outcome_of(self, index: IntArray) -> Outcome:
-        """Return the outcome of indices into ``listed``."""
+        """Return the outcome in all states of indices into ``listed``, (N+1, D+1)."""
         j = np.arange(self.bins)
         model, batch, service, in_time, head_in_time = self.arrays
         return Outcome(model[index, 0], batch[index, 0], service[index, 0], in_time[index, j],

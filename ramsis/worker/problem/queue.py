@@ -69,15 +69,9 @@ class WorkerQueue:
         T_0 = 0 < … < T_D = SLO.
     max_queue : int
         N: the longest queue that the table tells apart.
-    quantiles_ms : ndarray, shape (M, N+1, Q), or None
-        Quantiles of service times, where they are random; infinite for a batch that is not to
-        be run.
-    levels : ndarray, shape (Q,), or None
-        Their levels; None for the midpoints of Q equal parts.
-    samples : ndarray of int, shape (M, N+1), or None
-        Number of samples behind each distribution, 0 where unknown; None: all unknown.
-    tails : Tails, or None
-        Pooled tails of the profile's service times, where known.
+    quantiles_ms, levels, samples, tails
+        Random service times, as in :class:`RandomTimes`; ``quantiles_ms`` is None where they are
+        fixed.
     """
 
     latency: LatencyTable
@@ -141,50 +135,22 @@ class WorkerQueue:
             return self.levels
         return midpoint_levels(1 if self.quantiles_ms is None else self.quantiles_ms.shape[2])
 
-    def first_bin(self, model: int, batch: int) -> int:
-        """Return the first slack bin at which a batch may be in time."""
-        return int(np.count_nonzero(self.in_time_probability(model, batch) == 0.0))
-
-    def of_batch(
-        self, what: str, model: int, batch: int, work_out: Callable[[], FloatArray]
-    ) -> FloatArray:
-        """Cache an array of one batch (model and size) that depends on its service time."""
-        key = what, model, batch
-        if key not in self._of_batches:
-            self._of_batches[key] = work_out()
-        return self._of_batches[key]
-
     @cached_property
-    def _of_batches(self) -> dict[tuple[str, int, int], FloatArray]:
-        return {}
-
-    def in_time_probability(self, model: int, batch: int) -> FloatArray:
-        """Return P(L(m, b) <= T_j), shape (D+1,); random times are linear between quantiles."""
-        if model not in self._in_time_probabilities:
-            self._in_time_probabilities[model] = self._in_time_probability(model)
-        probability: FloatArray = self._in_time_probabilities[model][batch - 1]
-        return probability
-
-    @cached_property
-    def _in_time_probabilities(self) -> dict[int, FloatArray]:
-        return {}
-
-    def _in_time_probability(self, model: int) -> FloatArray:
-        """Compute :meth:`in_time_probability` of all batches of a model, (B, D+1)."""
+    def in_time_probability(self) -> FloatArray:
+        """P(L(m, b) <= T_j) by m, b − 1 and j; random times are linear between quantiles."""
         if self.quantiles_ms is None:
-            latency_ms = self.latency.latency_ms[model][:, None]
+            latency_ms = self.latency.latency_ms[:, :, None]
             return np.asarray(latency_ms <= self.slack_ms + SLACK_TOLERANCE_MS, dtype=float)
-        finite = np.isfinite(self.quantiles_ms[model, :, -1])
-        quantiles = self.quantiles_ms[model][finite]
+        finite = np.isfinite(self.quantiles_ms[:, :, -1])
+        quantiles = self.quantiles_ms[finite]
         levels, size = self.quantile_levels, quantiles.shape[1]
-        below = np.empty((len(quantiles), len(self.slack_ms)), dtype=np.int64)
-        for row, times_ms in zip(below, quantiles, strict=True):
-            row[:] = np.searchsorted(times_ms, self.slack_ms, side="right")
+        below = np.stack([np.searchsorted(times_ms, self.slack_ms, side="right")
+                          for times_ms in quantiles])
         at = np.clip(below, 1, size - 1)
         low, high = (np.take_along_axis(quantiles, i, axis=1) for i in (at - 1, at))
         share = (self.slack_ms - low) / np.where(high > low, high - low, 1.0)
         inner = levels[at - 1] + np.clip(share, 0.0, 1.0) * (levels[at] - levels[at - 1])
-        result: FloatArray = np.zeros((len(finite), len(self.slack_ms)))
+        result: FloatArray = np.zeros((*finite.shape, len(self.slack_ms)))
         result[finite] = np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))
         return result
 

@@ -194,15 +194,6 @@ class WorkerProblem(WorkerQueue):
         """
         return float(batch) if self.objective is Objective.PER_QUERY else 1.0
 
-    def reward(self, action: Action) -> FloatArray:
-        """Compute the reward of an action, by bin from its first one on."""
-        accuracy = 0.0 if action.drops else float(self.latency.accuracy[action.model])
-        per_query = self.objective is Objective.PER_QUERY
-        good = action.in_time if per_query else action.head_in_time
-        earned = accuracy * good - self.violation_price * (self.cost(action.batch) - good)
-        return earned - self._delay_cost(
-            self.slack_ms[action.bins], np.array(action.batch), np.array(action.service))
-
     def rewards_and_costs(self, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
         """Compute the reward and cost of each state under a policy, or of actions.
 
@@ -215,18 +206,13 @@ class WorkerProblem(WorkerQueue):
         return (reward - self.violation_price * (cost - good) - self.delay_cost(outcome)), cost
 
     def delay_cost(self, outcome: Outcome) -> FloatArray:
-        """Return the cost of response times for each entry of an outcome."""
-        return self._delay_cost(self.slack_ms, outcome.batch, outcome.service)
-
-    def _delay_cost(
-        self, slack_ms: FloatArray, batch: IntArray, service: IntArray
-    ) -> FloatArray:
-        """Return the cost of response times, by slack of the head, batch and service.
+        """Return the cost of response times for each entry of an outcome.
 
         The requests of a batch are taken to have arrived evenly spread over the head's age.
         """
+        batch, service = outcome.batch, outcome.service
         mean_ms = np.append(self.services.mean_ms, 0.0)[service]  # the last of drops
-        waited_ms = (self.slo_ms - slack_ms) * (batch + 1.0) / (2.0 * np.maximum(batch, 1))
+        waited_ms = (self.slo_ms - self.slack_ms) * (batch + 1.0) / (2.0 * np.maximum(batch, 1))
         response_ms = np.where(service >= 0, waited_ms + mean_ms, self.slo_ms)
         return batch * (self.delay_price * np.clip(response_ms / self.slo_ms, 0.0, 1.0))
 
@@ -249,7 +235,7 @@ class WorkerProblem(WorkerQueue):
 
     def outcome(self, policy: IntArray) -> Outcome:
         """Return what an admissible policy does in each state, the full state included."""
-        return self.actions.outcome(self.with_full_state(policy))
+        return self.actions.outcome_of(self.actions.index_of(self.with_full_state(policy)))
 
     def admissible(self, policy: IntArray) -> BoolArray:
         """Return in which states, (N+1, D+1), the policy's action is admissible."""
@@ -330,69 +316,46 @@ class _Maker:
         better, but a table that is planned for longer service times may have the late action
         there, too. The drop of the rule ``drop`` is for all bins.
         """
-        full = queued > self.queue.max_queue
-        chances = {m: self.queue.in_time_probability(m, queued) for m in self._models(queued)}
-        whole = () if full else tuple(self._whole(queued, chances))
-        partial = () if full else tuple(self._partial(queued))
         top = len(self.queue.slack_ms)
+        full, never = queued > self.queue.max_queue, np.zeros(top)
+        whole = [] if full else list(self._batches(queued, queued))
+        partial = [] if full else [action for batch in self.batching.parts(queued)
+                                   for action in self._batches(queued, batch)]
         if self.late is LateRule.DROP:
-            none = np.zeros(top)
-            return (*whole, *partial, Action(DROP, -1, 1, -1, 0, top, none, none))
-        fastest, never = self.queue.latency.fastest, np.zeros(top)
-        chance = never if full else chances.get(fastest, never)
-        stop = int(np.count_nonzero(chance == 0.0))
+            return (*whole, *partial, Action(DROP, -1, 1, -1, 0, top, never, never))
+        fastest = self.queue.latency.fastest
+        stop = next((action.first_bin for action in whole if action.model == fastest), top)
         late = self._batch(queued, (fastest, queued), (0, stop), never)
         return (*whole, late, *partial) if stop else (*whole, *partial)
 
-    def _models(self, batch: int) -> list[int]:
-        """List the models that may be in time for some slack, the fastest first."""
-        latency = self.queue.latency
-        return sorted(self.queue.possible_models[batch], key=lambda m: (
-            latency.latency_ms[m, batch - 1], -latency.accuracy[m]))
-
-    def _whole(self, queued: int, chances: dict[int, FloatArray]) -> Iterator[Action]:
-        """Yield batches of the whole queue that may be in time, given chances by model and bin."""
-        top = len(self.queue.slack_ms)
-        for m, probability in chances.items():
-            first = self.queue.first_bin(m, queued)
+    def _batches(self, queued: int, batch: int) -> Iterator[Action]:
+        """Yield batches of one size that may be in time for some slack, the fastest first."""
+        latency, top = self.queue.latency, len(self.queue.slack_ms)
+        for m in sorted(self.queue.possible_models[batch], key=lambda m: (
+                latency.latency_ms[m, batch - 1], -latency.accuracy[m])):
+            probability = self.queue.in_time_probability[m, batch - 1]
+            first = int(np.count_nonzero(probability == 0.0))
             if first < top:
-                yield self._batch(queued, (m, queued), (first, top), probability)
-
-    def _partial(self, queued: int) -> Iterator[Action]:
-        """Yield batches of part of the queue that may be in time, the fastest of a size first."""
-        top, latency = len(self.queue.slack_ms), self.queue.latency.latency_ms
-        for batch in self.batching.parts(queued):
-            for m in sorted(self.queue.possible_models[batch], key=latency[:, batch - 1].item):
-                probability = self.queue.in_time_probability(m, batch)
-                first = self.queue.first_bin(m, batch)
-                if first < top:
-                    yield self._batch(queued, (m, batch), (first, top), probability)
+                yield self._batch(queued, (m, batch), (first, top), probability)
 
     def _batch(
         self, queued: int, run: tuple[int, int], bins: tuple[int, int], probability: FloatArray
     ) -> Action:
         """Build the action that runs (model, batch) at bins[0] <= j < bins[1]."""
         (model, batch), span = run, slice(*bins)
-        in_time = self._in_time(queued, run, probability)
+        in_time = self._in_time(queued, batch, probability)
         code = model + len(self.queue.latency.models) * (queued - batch)
         return Action(code, model, batch, self.queue.services.row[model, batch], *bins,
                       in_time[span], probability[span])
 
-    def _in_time(
-        self, queued: int, run: tuple[int, int], probability: FloatArray
-    ) -> FloatArray:
-        """Compute the expected number of requests that (model, batch) answers in time, (D+1,)."""
-        model, batch = run
-        if queued > self.queue.max_queue:
+    def _in_time(self, queued: int, batch: int, probability: FloatArray) -> FloatArray:
+        """Compute the expected number of requests of a batch answered in time, (D+1,)."""
+        if not probability.any():
             return np.zeros(len(probability))
         if self._waiting is None or batch == 1:
             return batch * probability
-        if not probability.any():
-            return np.zeros(len(probability))
         if batch == queued:
-            waiting = self._waiting[batch - 1]
-            return self.queue.of_batch("in time", model, batch,
-                                       lambda: np.asarray(probability + waiting @ probability))
+            return np.asarray(probability + self._waiting[batch - 1] @ probability)
         rows = slice((queued - 1) * len(probability), queued * len(probability))
         partial: FloatArray = probability + self._waiting_in_part[batch - 1][rows] @ probability
         return partial

@@ -35,7 +35,6 @@ from ramsis.errors import check_number_of
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
 from ramsis.mdp.result import Certificate, Criterion, Status
 from ramsis.reprs import dataclass
-from ramsis.worker.problem.actions import Outcome
 from ramsis.worker.solve.rounds import FirstRounds, first_rounds
 from ramsis.worker.structure.evaluation import (
     NodeEvaluation,
@@ -153,10 +152,8 @@ def solve_on_nodes(
         lambda evaluation, policy: mdp.greedy(evaluation.onward_value, evaluation.gain, policy),
         max_rounds - first.rounds,
     )
-    evaluation = last.evaluation
-    return NodeSolution(mdp, last.policy, evaluation.gain, certify(
-        mdp, Values(evaluation.node_value, evaluation.gain, evaluation.restart), last.backup,
-        first.rounds + last.number, last.status), evaluation)
+    return certified(mdp, last.policy, last.evaluation, last.backup, first.rounds + last.number,
+                     last.status)
 
 
 def _proven(mdp: StructuredMDP, first: FirstRounds) -> NodeSolution | None:
@@ -170,62 +167,56 @@ def _proven(mdp: StructuredMDP, first: FirstRounds) -> NodeSolution | None:
     backup = mdp.greedy(node_value, gain, first.policy)
     if not np.array_equal(backup.policy, first.policy):
         return None
-    certificate = certify(mdp, Values(node_value, gain, 0.0), backup, first.rounds + 1,
-                          Status.OPTIMAL)
-    assert certificate.lower_bound is not None
+    certificate = _certificate_on_nodes(mdp, node_value, gain, 0.0, backup, first.rounds + 1,
+                                        Status.OPTIMAL)
     if gain - certificate.lower_bound > _PROVEN:
         return None
     return NodeSolution(mdp, first.policy, gain, certificate)
 
 
-class Values(NamedTuple):
-    """Values of a policy, by which it is improved and certified."""
-
-    node_value: FloatArray  # u, up to a constant, shape (I+L,)
-    gain: float
-    restart: float  # as in :class:`~ramsis.worker.structure.evaluation.NodeEvaluation`
-
-
-class Improvement(NamedTuple):
-    """How far one Bellman backup of a policy's values improves on them."""
-
-    residual: float  # largest advantage of an action over the policy's
-    per_cost: float  # largest advantage per unit of the action's cost
-    error: float  # bound on the error of the gain
+def certified(
+    mdp: StructuredMDP, policy: IntArray, evaluation: NodeEvaluation, backup: Backup,
+    iterations: int, status: Status,
+) -> NodeSolution:
+    """Return an evaluated policy with the bounds that one backup of its values gives."""
+    gain = evaluation.gain
+    return NodeSolution(mdp, policy, gain, _certificate_on_nodes(
+        mdp, evaluation.node_value, gain, evaluation.restart, backup, iterations, status),
+        evaluation)
 
 
-def certify(
-    mdp: StructuredMDP, policy: Values, backup: Backup, iterations: int, status: Status
+def _certificate_on_nodes(
+    mdp: StructuredMDP, node_value: FloatArray, gain: float, restart: float, backup: Backup,
+    iterations: int, status: Status,
 ) -> Certificate:
-    """Bound the optimal gain from an evaluated policy and one backup of its values."""
-    residual = backup.value - backup.kept
-    per_cost = float((residual / mdp.costs[:, None]).max())
-    values = policy.node_value
+    """Bound the optimal gain from a policy's node values and gain, and one backup of them."""
     # Residual of the evaluation itself: the values that its own actions would give.
-    missed = np.abs(mdp.node_values(backup.kept, policy.gain) - values).max()
-    error = float(missed / mdp.costs.min()) + rounding_error(values, mdp.costs)
-    return gain_certificate(mdp, (policy.gain, policy.restart), iterations, status,
-                            Improvement(float(residual.max()), per_cost, error))
+    missed = np.abs(mdp.node_values(backup.kept, gain) - node_value).max()
+    error = float(missed / mdp.costs.min()) + rounding_error(node_value, mdp.costs)
+    return _certificate(mdp, gain, restart, backup.value - backup.kept, mdp.costs[:, None], error,
+                        iterations, status)
 
 
-def gain_certificate(
-    mdp: StructuredMDP, evaluated: tuple[float, float], iterations: int, status: Status,
-    improvement: Improvement,
+def _certificate(
+    mdp: StructuredMDP, gain: float, restart: float, advantage: FloatArray, costs: FloatArray,
+    error: float, iterations: int, status: Status,
 ) -> Certificate:
-    """Bound the optimal gain from a policy's (gain, restart) and one backup."""
-    gain, restart = evaluated
+    """Bound the optimal gain from the largest advantages of actions over the policy's, by state.
+
+    ``error`` bounds that of the gain.
+    """
     notes = ((f"restarts empty with probability {restart:g} at a decision",)
              if restart else ())
-    if status is Status.OPTIMAL and improvement.error > _LARGEST_ERROR:
+    if status is Status.OPTIMAL and error > _LARGEST_ERROR:
         status = Status.PRECISION
     return Certificate(
         criterion=Criterion.AVERAGE,
         status=status,
         iterations=iterations,
-        bellman_residual=improvement.residual,
-        lower_bound=gain - improvement.error,
-        upper_bound=gain + max(0.0, improvement.per_cost) + improvement.error,
-        truncated_mass=mdp.truncated_mass,
+        bellman_residual=float(advantage.max()),
+        lower_bound=gain - error,
+        upper_bound=gain + max(0.0, float((advantage / costs).max())) + error,
+        truncated_mass=mdp.passages.truncated_mass,
         notes=notes,
     )
 
@@ -290,12 +281,9 @@ def evaluate_variable(
     The parameters are those of :func:`~ramsis.worker.structure.evaluation.evaluate_on_nodes`.
     """
     mdp.problem.check_policy(policy)
-    if restart is not None:
-        return _evaluate(mdp, policy, reference, restart)
     return with_restarts(
         lambda start, chance: _evaluate(mdp, policy, start, chance), reference,
-        lambda evaluation: rounding_error(evaluation.value, mdp.whole.costs),
-    )
+        lambda evaluation: rounding_error(evaluation.value, mdp.whole.costs), restart)
 
 
 def _evaluate(
@@ -308,7 +296,9 @@ def _evaluate(
     state = np.flatnonzero(pairs >= 0)
     chosen = pairs[state]
     # Rows F·A of all states; those of states that serve part of their queue are then replaced.
-    served = policy_states(whole, _whole_queues(outcome))
+    leaves_some = outcome.batch < np.arange(1, len(outcome.batch) + 1)[:, None]
+    served = policy_states(whole, outcome._replace(
+        service=np.where(leaves_some, -1, outcome.service)))
     kernel, beyond = state_kernel(whole, served)
     kernel[state] = partial.transition[chosen].toarray()
     beyond[state] = mdp.excess_cost * partial.excess[chosen]
@@ -328,12 +318,6 @@ def _evaluate(
         frequency[:, 0] += (1.0 - restart) * (on_nodes @ whole.overdue)
     return VariableEvaluation(solution.gain, solution.value, frequency,
                               (1.0 - restart) * float(excess), solution.reference, restart)
-
-
-def _whole_queues(outcome: Outcome) -> Outcome:
-    """Return the outcome with service index −1 where an action leaves part of the queue."""
-    queued = np.arange(1, len(outcome.batch) + 1)[:, None]
-    return outcome._replace(service=np.where(outcome.batch < queued, -1, outcome.service))
 
 
 def solve_variable(
@@ -365,7 +349,6 @@ def solve_variable(
 
     last = improve_until_stable(start, evaluate, improve, max_rounds)
     certificate = _certify(mdp, last, last.number)
-    assert certificate.lower_bound is not None
     if last.evaluation.gain - certificate.lower_bound > _PROVEN:
         rounds = last.number
         last = improve_until_stable(
@@ -434,14 +417,11 @@ def _onward(mdp: VariableMDP, evaluation: VariableValues) -> FloatArray:
 
 
 def _certify(mdp: VariableMDP, last: Round[VariableValues], rounds: int) -> Certificate:
-    """Bound the optimal gain over the likely states, as :func:`certify` does over all."""
+    """Bound the optimal gain over the likely states."""
     whole, evaluation = mdp.whole, last.evaluation
     costs = whole.costs[whole.reached[0]]
     kept = last.backup.kept[whole.reached]
-    more = last.backup.value[whole.reached] - kept
     missed = np.abs(kept - evaluation.value)
     error = float((missed / costs).max()) + rounding_error(evaluation.value, whole.costs)
-    return gain_certificate(
-        whole, (evaluation.gain, evaluation.restart), rounds, last.status,
-        Improvement(float(more.max()), float((more / costs).max()), error),
-    )
+    return _certificate(whole, evaluation.gain, evaluation.restart,
+                        last.backup.value[whole.reached] - kept, costs, error, rounds, last.status)

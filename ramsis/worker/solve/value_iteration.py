@@ -22,7 +22,7 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp._value_iteration import AdaptiveDamping
 from ramsis.mdp.result import Status, check_iterations
-from ramsis.worker.solve.policy_iteration import NodeSolution, Values, certify
+from ramsis.worker.solve.policy_iteration import NodeSolution, certified
 from ramsis.worker.structure import StructuredMDP
 from ramsis.worker.structure.evaluation import evaluate_on_nodes
 
@@ -55,9 +55,7 @@ def iterate_on_nodes(
         gain += (low + high) / 2.0
     evaluation = evaluate_on_nodes(mdp, policy)
     last = mdp.greedy(evaluation.onward_value, evaluation.gain, policy)
-    return NodeSolution(mdp, policy, evaluation.gain, certify(
-        mdp, Values(evaluation.node_value, evaluation.gain, evaluation.restart), last, sweep,
-        status), evaluation)
+    return certified(mdp, policy, evaluation, last, sweep, status)
 
 
 def _costs(mdp: StructuredMDP) -> list[FloatArray]:
@@ -68,7 +66,7 @@ def _costs(mdp: StructuredMDP) -> list[FloatArray]:
         problem.cost(action.batch) + (mdp.drop_value(n, nothing, mdp.charged_excess)
                                       if action.drops
                                       else mdp.phase[n, action.bins] @ beyond[action.service])
-        for n, actions in enumerate(problem.actions.by_queue) for action in actions
+        for n, action in zip(problem.actions.row.tolist(), problem.actions.listed, strict=True)
     ]
 
 
@@ -77,20 +75,20 @@ def _ahead(
 ) -> tuple[IntArray, FloatArray]:
     """Return maximising actions, (N, D+1), and the backup B, (N+1, D+1)."""
     problem, node_value = mdp.problem, mdp.node_values(value, gain)
+    rewards, _ = problem.rewards_and_costs(problem.actions.arrays)
     service_values = mdp.service_values(node_value)
     best = np.full(value.shape, -np.inf)
     policy = np.zeros(value.shape, dtype=np.int64)
-    cost = iter(costs)
-    for n, actions in enumerate(problem.actions.by_queue):
-        for action in actions:
-            span = action.bins
-            onward = (mdp.drop_value(n, value, node_value) if action.drops
-                      else mdp.phase[n, span] @ service_values[action.service])
-            reward = problem.reward(action) - gain * problem.cost(action.batch)
-            ratio = (reward + onward - value[n, span]) / next(cost)
-            better = ratio > best[n, span]
-            policy[n, span][better] = action.code
-            best[n, span][better] = ratio[better]
+    for n, action, row, cost in zip(problem.actions.row.tolist(), problem.actions.listed, rewards,
+                                    costs, strict=True):
+        span = action.bins
+        onward = (mdp.drop_value(n, value, node_value) if action.drops
+                  else mdp.phase[n, span] @ service_values[action.service])
+        reward = row[span] - gain * problem.cost(action.batch)
+        ratio = (reward + onward - value[n, span]) / cost
+        better = ratio > best[n, span]
+        policy[n, span][better] = action.code
+        best[n, span][better] = ratio[better]
     return policy[:-1], best
 
 

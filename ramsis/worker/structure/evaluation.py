@@ -1,10 +1,9 @@
 """The exact value of one policy on the slack nodes of the structured form.
 
-Let A be the continuation from nodes to states, and F the transitions of the policy from states to
-nodes, with the reward r and cost c of each state. Let e be the *charged excess* of each node: the
-expected requests that no state counts, as they are beyond the longest queue or dropped as overdue
-on the way to the next state
-(:attr:`~ramsis.worker.structure.structured.StructuredMDP.charged_excess`). Each of them costs the
+Let A be the continuation from nodes, busy-period starts among them, to states, and F the
+transitions of the policy from states to nodes, with the reward r and cost c of each state. Let e
+be the *charged excess* of each node: the expected requests that no state counts, as they are
+beyond the longest queue or dropped as overdue on the way to the next state. Each of them costs the
 price p of a violation. Values V of states, values u of nodes and the gain g satisfy
 
     V = r − g·c + F·u,    u = A·V − (g + p)·e.
@@ -17,11 +16,8 @@ Inserting one into the other gives two chains for :mod:`ramsis.mdp.dense_chain`,
 of which the one with fewer rows is solved: that between states where the nodes are exact. States
 that A reaches with a probability below 1e-15 are left out. A restart goes to the empty state.
 
-Under a policy the process moves from slack node to slack node, or to the empty state, which starts
-a busy period. Let F be the transitions of the reached states to the nodes and the busy-period
-starts, and A the continuation from these to the states. The chain between nodes has the kernel
-A·F, the chain between states F·A; the smaller one is solved. F has only K dimensions for each
-queue length and service, phase · passage, and is written out only where it must be.
+F has only K dimensions for each queue length and service, phase · passage, and is written out only
+where it must be.
 
 A drop takes no time. So a state that drops has the transitions, reward and cost of the states that
 the drop leads to, its own cost besides. Rows are written only for states that the policy meets.
@@ -118,16 +114,9 @@ def evaluate_on_nodes(
     """
     outcome = mdp.problem.check_policy(policy)
     states = policy_states(mdp, outcome)
-
-    def evaluate(start: int | None, chance: float) -> NodeEvaluation:
-        return _evaluate(mdp, (policy, outcome, states), start, chance)
-
-    if restart is not None:
-        return evaluate(reference, restart)
     return with_restarts(
-        evaluate, reference,
-        lambda evaluation: rounding_error(evaluation.node_value, mdp.costs),
-    )
+        lambda start, chance: _evaluate(mdp, (policy, outcome, states), start, chance), reference,
+        lambda evaluation: rounding_error(evaluation.node_value, mdp.costs), restart)
 
 
 def state_frequency(mdp: StructuredMDP, evaluation: NodeEvaluation) -> StateFrequency:
@@ -139,7 +128,10 @@ def state_frequency(mdp: StructuredMDP, evaluation: NodeEvaluation) -> StateFreq
     frequency = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     frequency[mdp.reached] = np.asarray(evaluation.node_frequency @ mdp.continuation)
     if mdp.drops is not None:
-        frequency_through_drops(mdp, mdp.problem.outcome(evaluation.policy), frequency)
+        service = mdp.problem.outcome(evaluation.policy).service
+        for n in range(len(frequency) - 1, 0, -1):  # a drop may lead to a further one
+            dropped = np.where(service[n] < 0, frequency[n], 0.0)
+            frequency[n - 1] += dropped @ mdp.drops.next_slack[n]
     if mdp.overdue is not None:
         frequency[:, 0] += evaluation.node_frequency @ mdp.overdue
     return StateFrequency(frequency, float(evaluation.node_frequency @ mdp.excess))
@@ -284,7 +276,8 @@ def node_frequency(mdp: StructuredMDP, states: PolicyStates, frequency: FloatArr
         # drop leads to, from the longest queue down, as those may drop again.
         for n in range(len(states.first) - 2, 0, -1):
             dropping, onto = states.dropping(n), states.of_queue(n - 1)
-            by_state[onto] += by_state[dropping] @ _after_drop(mdp, states, n)
+            by_state[onto] += by_state[dropping] @ mdp.drops.next_slack[
+                n, states.bins[dropping, None], states.bins[onto]]
         none, emptied = states.dropping(0), mdp.drops.emptied
         node_weight[-len(emptied) :] = emptied @ (by_state[none] @ _phase(mdp, states, none))
     # Services share latencies. Sum the weights of the K phases by latency, so that each first
@@ -313,26 +306,10 @@ def rewards_and_costs(
     return reward, cost
 
 
-def frequency_through_drops(mdp: StructuredMDP, outcome: Outcome, frequency: FloatArray) -> None:
-    """Pass frequencies (N+1, D+1) of states that drop on to the states that drops lead to."""
-    assert mdp.drops is not None
-    for n in range(len(frequency) - 1, 0, -1):
-        dropped = np.where(outcome.service[n] < 0, frequency[n], 0.0)
-        frequency[n - 1] += dropped @ mdp.drops.next_slack[n]
-
-
 def _phase(mdp: StructuredMDP, states: PolicyStates, part: slice) -> FloatArray:
     """Return the phase distribution in some states, shape (·, K)."""
     phase: FloatArray = mdp.phase[states.queued[part], states.bins[part]]
     return phase
-
-
-def _after_drop(mdp: StructuredMDP, states: PolicyStates, n: int) -> FloatArray:
-    """Return the transitions of drops from the states of n + 1 queued to those of n queued."""
-    assert mdp.drops is not None
-    dropping, onto = states.bins[states.dropping(n)], states.bins[states.of_queue(n - 1)]
-    transitions: FloatArray = mdp.drops.next_slack[n, dropping[:, None], onto]
-    return transitions
 
 
 def _add_after_drops(mdp: StructuredMDP, states: PolicyStates, values: FloatArray) -> None:

@@ -41,7 +41,8 @@ P(n' >= n) − P(n' − d >= n).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +57,7 @@ from ramsis.arrivals.process import (
     passage_tails,
     poisson_rate,
 )
-from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_start
+from ramsis.worker.problem.batch_arrivals import BusyPeriodStart
 from ramsis.worker.problem.queue import WorkerQueue
 from ramsis.worker.structure.slack_nodes import Cells, NodeSet
 
@@ -75,11 +76,6 @@ class Passage(NamedTuple):
         """Slice of the nodes that have weights."""
         return slice(self.first, self.first + len(self.reach))
 
-    @property
-    def none(self) -> FloatArray:
-        """P(no new request), the way to the empty state; shape (K,)."""
-        return np.asarray(self.idle.sum(axis=0))
-
 
 class Passages(Mapping[float, Passage]):
     """First passages by service time in ms, in arrays that several can share.
@@ -89,24 +85,9 @@ class Passages(Mapping[float, Passage]):
     """
 
     def __init__(
-        self, row: Mapping[float, int], reach: FloatArray,
-        nodes: Sequence[tuple[int, int]] | IntArray, idle: FloatArray,
+        self, row: Mapping[float, int], reach: FloatArray, nodes: IntArray, idle: FloatArray
     ) -> None:
-        self._row, self._reach, self._idle = row, reach, idle
-        self._nodes: IntArray = np.asarray(nodes, dtype=np.int64)
-        self._mixed: dict[tuple[tuple[float, ...], tuple[float, ...]], Passage] = {}
-
-    @classmethod
-    def of(cls, passages: Mapping[float, Passage]) -> Passages:
-        """Stack passages, at least one, in common arrays."""
-        listed = list(passages.values())
-        most = max(passage.nodes.stop for passage in listed)
-        reach = np.zeros((len(listed), most, listed[0].reach.shape[1]))
-        for row, item in zip(reach, listed, strict=True):
-            row[item.nodes] = item.reach
-        return cls({latency: i for i, latency in enumerate(passages)}, reach,
-                   [(passage.nodes.start, passage.nodes.stop) for passage in listed],
-                   np.array([passage.idle for passage in listed]))
+        self._row, self._reach, self._nodes, self._idle = row, reach, nodes, idle
 
     def __getitem__(self, latency_ms: float) -> Passage:
         row = self._row[latency_ms]
@@ -159,7 +140,7 @@ class Passages(Mapping[float, Passage]):
         reach, idle, rows, nodes = self.arrays()
         return np.asarray(service_values(reach, idle, rows, nodes, node_value))
 
-    @property
+    @cached_property
     def truncated_mass(self) -> float:
         """Largest probability that any first passage leaves out by truncation."""
         every = np.ones(self._reach.shape[1] + self._idle.shape[1])
@@ -169,13 +150,6 @@ class Passages(Mapping[float, Passage]):
         """Return the first passage of a service time drawn from these with ``weights``."""
         if len(latencies_ms) == 1:
             return self[latencies_ms[0]]
-        key = latencies_ms, weights
-        if key not in self._mixed:
-            self._mixed[key] = self._mixture(latencies_ms, weights)
-        return self._mixed[key]
-
-    def _mixture(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
-        """Return the first passage of a service drawn from ``latencies_ms``, the weighted mean."""
         rows = [self._row[latency] for latency in latencies_ms]
         first = min(self._nodes[row][0] for row in rows)
         last = max(self._nodes[row][1] for row in rows)
@@ -196,66 +170,47 @@ def first_passages(
     rows = {latency: i for i, latency in enumerate(latencies_ms.tolist())}
     rate_per_ms = poisson_rate(queue.arrivals)
     if nodes.cells is not None and rate_per_ms is not None:
-        used = _compiled(rate_per_ms, nodes, nodes.cells, latencies_ms, (reach, idle[:, 0]))
+        from ramsis.worker.structure._kernels import poisson_passages  # which takes long to load
+
+        used = poisson_passages(
+            float(rate_per_ms), latencies_ms, (nodes.cells.edge_ms, nodes.cells.points),
+            nodes.remaining_ms, reach, idle[:, 0])
         return Passages(rows, reach, used, idle)
+    used = np.zeros((count, 2), dtype=np.int64)
     if nodes.cells is None:
-        lengths = _exact_nodes(queue, nodes, latencies_ms, reach).tolist()
+        used[:, 1] = _exact_nodes(queue, nodes, latencies_ms, reach)
         idle[:] = [starts.after(before) for before in count_probabilities(
             queue.arrivals, workers, latencies_ms)]
-        return Passages(rows, reach, [(0, length) for length in lengths], idle)
-    used = []
+        return Passages(rows, reach, used, idle)
     for latency, i in rows.items():
         passage = first_passage(queue, nodes, latency, starts, reach[i])
-        idle[i] = passage.idle
-        used.append((0, len(passage.reach)))
+        idle[i], used[i, 1] = passage.idle, len(passage.reach)
     return Passages(rows, reach, used, idle)
 
 
-def _compiled(
-    rate_per_ms: float, nodes: NodeSet, cells: Cells, latencies_ms: FloatArray,
-    room: tuple[FloatArray, FloatArray],
-) -> list[tuple[int, int]]:
-    """Write weights and P(no arrival) of services to ``room``; return each one's node range."""
-    from ramsis.worker.structure._kernels import poisson_passages  # which takes long to load
-
-    used = poisson_passages(float(rate_per_ms), latencies_ms, (cells.edge_ms, cells.points),
-                            nodes.remaining_ms, *room)
-    return [(int(first), int(last)) for first, last in used]
-
-
 def first_passage(
-    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart | None = None,
+    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart,
     room: FloatArray | None = None,
 ) -> Passage:
     """Return node weights for a service of ``latency_ms``.
 
-    Parameters
-    ----------
-    starts : BusyPeriodStart, optional
-        ``busy_period_start(queue)``, where it is at hand already.
-    room : ndarray, shape (I, K), optional
-        Where the weights of quadrature nodes are written.
+    Weights of quadrature nodes are written into the first rows of ``room``, (I, K), if given.
     """
-    starts = busy_period_start(queue) if starts is None else starts
     if nodes.cells is None:
         return first_passages(queue, nodes, np.array([latency_ms]), starts)[latency_ms]
-    tail, reach = quadrature_passage(
-        queue.arrivals, queue.workers, nodes, nodes.cells, latency_ms, room
-    )
+    tail, reach = _quadrature_passage(
+        queue.arrivals, queue.workers, nodes, nodes.cells, latency_ms, room)
     if len(starts.queued) == 1:
         return Passage(reach, 1.0 - tail[None])
     before = -np.diff(tail, prepend=1.0)
     return Passage(reach, starts.after(before))
 
 
-def quadrature_passage(
+def _quadrature_passage(
     arrivals: ArrivalProcess, orders: int, nodes: NodeSet, cells: Cells, latency_ms: float,
     room: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return P(U_r <= l), shape (R,), and quadrature-node weights, (I', R), for r = 1 … R.
-
-    The weights are written into the first rows of ``room``, (I, R), if there is any.
-    """
+    """Return P(U_r <= l), shape (R,), and quadrature-node weights, (I', R), for r = 1 … R."""
     used = int(np.searchsorted(cells.edge_ms, latency_ms, side="left"))
     instant = np.maximum(latency_ms - cells.edge_ms[: used + 1], 0.0)
     tail, integral = passage_tails(arrivals, orders, instant)
@@ -300,7 +255,8 @@ def _exact_nodes(
         begin, beyond = reached & (latencies_ms <= until), latencies_ms > until
         within = count_probabilities(queue.arrivals, queue.workers + last - first,
                                      latencies_ms[begin] - since)
-        reach[begin, first:last] = _behind_passage(within, queue.workers)
+        # PF(r + c, T) by c and r − 1
+        reach[begin, first:last] = sliding_window_view(within[:, 1:], queue.workers, axis=1)
         if beyond.any():
             before = count_probabilities(queue.arrivals, queue.workers,
                                          latencies_ms[beyond] - until)
@@ -309,12 +265,6 @@ def _exact_nodes(
             reach[beyond, first:last] = _sums(before, whole)
         first = last
     return used
-
-
-def _behind_passage(within: FloatArray, orders: int) -> FloatArray:
-    """Return PF(r + c, T) by c and r − 1, shape (..., C, K), from PF(k, T), (..., K + C)."""
-    windows = sliding_window_view(within[..., 1:], orders, axis=-1)
-    return np.asarray(windows)
 
 
 def _sums(before: FloatArray, within: FloatArray) -> FloatArray:

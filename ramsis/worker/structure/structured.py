@@ -111,8 +111,6 @@ class StructuredMDP:
         Expected requests beyond N + 1 at each node.
     passages : Passages
         First passage for every latency in ms of the problem's services.
-    truncated_mass : float
-        Largest probability that the first passages leave out.
     drops : DropTransitions or None
         Transitions of drops, if the late rule drops.
     late : AfterDrops or None
@@ -126,7 +124,6 @@ class StructuredMDP:
     continuation: csr_array[np.float64]
     excess: FloatArray
     passages: Passages
-    truncated_mass: float
     drops: DropTransitions | None = None
     late: AfterDrops | None = None
 
@@ -301,20 +298,17 @@ def build_structured(
     check_number_of("cells", cells_per_slo, where="cells_per_slo", most=_MOST_CELLS)
     node_set = _nodes(problem, nodes, cells_per_slo)
     starts = busy_period_start(problem)
-    with_drops = problem.late is LateRule.DROP and not problem.batching.partial
     onward = _continuation(problem, node_set, starts)
     passages = first_passages(problem, node_set, problem.services.latency_ms, starts)
     drops = None
-    if with_drops:
+    if problem.late is LateRule.DROP and not problem.batching.partial:
         longest = problem.max_queue + 1
         next_slack = problem.once("second slack", longest,
                                   lambda: second_slack_distribution(problem, longest))
         drops = DropTransitions(next_slack, starts.distribution.T)
     phase = problem.once("phase", problem.max_queue, lambda: phase_distribution(problem))
-    return StructuredMDP(
-        problem, node_set, phase, onward.reached, onward.transition, onward.excess, passages,
-        passages.truncated_mass, drops, onward.late,
-    )
+    return StructuredMDP(problem, node_set, phase, onward.reached, onward.transition,
+                         onward.excess, passages, drops, onward.late)
 
 
 def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSet:
