@@ -34,7 +34,6 @@ falls by at most 0.124 per factor e of the load, so the next level costs at most
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -75,7 +74,6 @@ class ProcessFit:
 
     Attributes
     ----------
-    process : ArrivalProcess
     word : str
         The process as a value of ``--arrivals``.
     parameters : int
@@ -105,10 +103,8 @@ class TraceFit:
 
     Attributes
     ----------
-    requests : int
     duration_ms : float
         From the first to the last timestamp.
-    rate_qps : float
     gap_cv : float
         Coefficient of variation of the gaps; 1 for a Poisson process.
     gaps_ms : ndarray, shape (requests − 1,)
@@ -137,11 +133,8 @@ class TraceFit:
 
 def dispersion_by_window(times_ms: FloatArray, window_ms: FloatArray) -> FloatArray:
     """Return variance over mean of the counts in disjoint windows of each length."""
-    dispersion = []
-    for window in window_ms.tolist():
-        counts = _counts(times_ms, window)
-        dispersion.append(counts.var(ddof=1) / counts.mean())
-    return np.array(dispersion)
+    counts = [_counts(times_ms, window) for window in window_ms.tolist()]
+    return np.array([each.var(ddof=1) / each.mean() for each in counts])
 
 
 def fit_trace(times_ms: FloatArray) -> TraceFit:
@@ -312,15 +305,9 @@ def _finished(
         bic=parameters * math.log(len(trace.counts)) - 2.0 * likelihood,
         distance=float(test.statistic),
         p_value=float(test.pvalue),
-        dispersion=_dispersion(process)(trace.windows),
+        dispersion=(process.dispersion(trace.windows) if isinstance(process, MarkovModulated)
+                    else np.full(len(trace.windows), getattr(process, "dispersion", 1.0))),
     )
-
-
-def _dispersion(process: Fitted) -> Callable[[FloatArray], FloatArray]:
-    """Return the process's index of dispersion as a function of the window."""
-    if isinstance(process, MarkovModulated):
-        return process.dispersion
-    return lambda windows: np.full(len(windows), getattr(process, "dispersion", 1.0))
 
 
 def _places(process: Fitted, counts: IntArray, window: float) -> FloatArray:

@@ -56,11 +56,6 @@ class MarkovModulated(ShippedProcess):
     share : float
         Share of the time spent in bursts, in (0, 1).
 
-    Raises
-    ------
-    InvalidValueError
-        When a number is out of range.
-
     Examples
     --------
     >>> process = MarkovModulated(1000.0, ratio=4.0, burst_ms=500.0, share=0.2)

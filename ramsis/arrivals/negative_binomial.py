@@ -49,11 +49,6 @@ class NegativeBinomial(ShippedProcess):
     dispersion : float
         I, variance over mean of the counts, finite and >= 1; at 1 it is the Poisson process.
 
-    Raises
-    ------
-    InvalidValueError
-        When a number is out of range.
-
     Examples
     --------
     >>> process = NegativeBinomial(2000.0, dispersion=4.0)

@@ -23,6 +23,7 @@ probability that U_r lies in an interval, and its mean there:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -145,9 +146,15 @@ class ShippedProcess:
     @classmethod
     def pattern(cls) -> str:
         """Return the syntax of ``--arrivals`` for help texts, such as ``negative-binomial:I``."""
+        return cls.written({parameter.name: parameter.symbol for parameter in cls.parameters})
+
+    @classmethod
+    def written(cls, values: Mapping[str, str]) -> str:
+        """Return the text of ``--arrivals`` for the text of each parameter's value."""
         if len(cls.parameters) == 1:
-            return f"{cls.name}:{cls.parameters[0].symbol}"
-        words = ",".join(f"{parameter.word}={parameter.symbol}" for parameter in cls.parameters)
+            return f"{cls.name}:{values[cls.parameters[0].name]}"
+        words = ",".join(f"{parameter.word}={values[parameter.name]}"
+                         for parameter in cls.parameters)
         return f"{cls.name}:{words}" if words else cls.name
 
 

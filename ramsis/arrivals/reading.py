@@ -52,7 +52,6 @@ def read_any_trace(
 
     Parameters
     ----------
-    path_or_name : str or path-like
     trace_format : str, optional
         One of :data:`~ramsis.arrivals.trace_formats.TRACE_FORMATS`; detected by default.
     unit : str, optional

@@ -107,18 +107,7 @@ class Arrivals:
 
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> Arrivals:
-        """Create the factory from the ``arrivals`` entry of a policy file.
-
-        Parameters
-        ----------
-        description : mapping
-            The file's entry: ``process`` and parameters.
-
-        Raises
-        ------
-        InvalidValueError
-            The process cannot be created from this entry.
-        """
+        """Create the factory from the ``arrivals`` entry of a policy file."""
         name = str(description.get("process"))
         parameters = {key: value for key, value in description.items() if key != "process"}
         if name in SHIPPED:
@@ -167,7 +156,7 @@ class Arrivals:
             return f"{TRACE}:{dict(self.parameters)['file']}"
         if self.name not in SHIPPED:
             return self.name
-        return _text(SHIPPED[self.name], dict(self.parameters), _exact)
+        return SHIPPED[self.name].written({name: _exact(value) for name, value in self.parameters})
 
     def __call__(self, load_qps: float) -> ProcessWithRate:
         """Return the process at a load in requests per second."""
@@ -248,8 +237,8 @@ def format_process(process: ShippedProcess, digits: int | None = None) -> str:
     'negative-binomial:4'
     """
     values = {parameter.name: getattr(process, parameter.name) for parameter in process.parameters}
-    return _text(type(process), values,
-                 _exact if digits is None else lambda value: f"{value:.{digits}g}")
+    return process.written({name: _exact(value) if digits is None else f"{value:.{digits}g}"
+                            for name, value in values.items()})
 
 
 def _of_trace(process: RecordedProcess) -> Arrivals:
@@ -262,16 +251,6 @@ def _shipped(kind: type[ShippedProcess], parameters: Mapping[str, float]) -> Arr
     same = kind(1.0, **parameters).simplest()  # type: ignore[call-arg]
     return Arrivals(same.name, tuple((parameter.name, getattr(same, parameter.name))
                                      for parameter in same.parameters))
-
-
-def _text(
-    kind: type[ShippedProcess], parameters: Mapping[str, float], shown: Callable[[float], str]
-) -> str:
-    if len(kind.parameters) == 1:
-        return f"{kind.name}:{shown(parameters[kind.parameters[0].name])}"
-    words = ",".join(f"{parameter.word}={shown(parameters[parameter.name])}"
-                     for parameter in kind.parameters)
-    return f"{kind.name}:{words}" if words else kind.name
 
 
 def _exact(value: float) -> str:

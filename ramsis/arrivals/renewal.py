@@ -37,11 +37,6 @@ class Renewal(ShippedProcess):
     cv : float
         Standard deviation of a gap over its mean, from 0.001 to 1000; 1 is Poisson. The first gap
         begins at time 0.
-
-    Raises
-    ------
-    InvalidValueError
-        When a number is out of range.
     """
 
     name: ClassVar[str] = "renewal"
@@ -105,11 +100,6 @@ class Poisson(ShippedProcess):
     ----------
     load_qps : float
         Requests per second, finite and > 0.
-
-    Raises
-    ------
-    InvalidValueError
-        When the load is not a finite number > 0.
     """
 
     name: ClassVar[str] = "poisson"

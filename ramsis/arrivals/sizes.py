@@ -31,11 +31,6 @@ class SizeDistribution:
     probability : array_like, shape (n,)
         Weight of each size, finite and > 0; normalised to sum 1.
 
-    Raises
-    ------
-    InvalidValueError
-        When a value breaks the above.
-
     Examples
     --------
     >>> sizes = SizeDistribution.of_sizes([8, 8, 8, 128])
@@ -104,11 +99,6 @@ class SizeDistribution:
         A class has a share of the requests and a share of the work (the sum of sizes). The mean of
         the two shares is about equal for all classes, so neither the many small nor the few large
         requests are all in one class.
-
-        Raises
-        ------
-        InvalidValueError
-            ``k`` is not a whole number from 1 to 64.
         """
         check_number_of("classes", k, most=_MOST_CLASSES)
         work = self.values * self.probability

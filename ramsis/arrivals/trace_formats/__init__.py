@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,13 +119,6 @@ _MOONCAKE = ("timestamp", "input_length", "output_length")
 _GENTD26_SAMPLES = ("timestamp_anon", "value", "container_ip")
 
 
-TRACE_FORMATS: tuple[str, ...] = (
-    *_TABLES, "azure-functions-2019", "mooncake", "request-log", "jsonl", "timestamps",
-    "per-second-rates",
-)
-"""Names of the formats. :func:`detect_trace` finds all but the last two, which must be named."""
-
-
 DESCRIPTIONS = {
     "azure-llm": "Azure LLM inference, 2023 and later: a request a line",
     "azure-functions-2021": "Azure Functions 2021: an invocation a line, from end and duration",
@@ -142,6 +135,8 @@ DESCRIPTIONS = {
     "per-second-rates": "a rate a line for each second in turn, or the column of --time-column",
 }
 """Short description of each format."""
+TRACE_FORMATS = tuple(DESCRIPTIONS)
+"""Names of the formats. :func:`detect_trace` finds all but the last two, which must be named."""
 
 
 def detect_trace(path: str | os.PathLike[str]) -> str | None:
@@ -170,10 +165,9 @@ def _json_format(line: str) -> str:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        return "jsonl"
-    if not isinstance(record, dict):
-        return "jsonl"
-    return "mooncake" if set(_MOONCAKE) <= set(record) else "jsonl"
+        record = None
+    mooncake = isinstance(record, dict) and set(_MOONCAKE) <= set(record)
+    return "mooncake" if mooncake else "jsonl"
 
 
 def read_trace(
@@ -246,8 +240,10 @@ def _table(path: Path, format: str, unit: str | None, size: str | None) -> Trace
         if reader is None:
             header, _, text = text.partition("\n")
             names = [name.strip() for name in fields_of(header.strip(), ",")]
-            _require(names, table.known_by, f"{path}: line {first}")
-            size = None if size is None else size_column(names, size, f"{path}: line {first}")
+            where = f"{path}: line {first}"
+            for column in table.known_by:
+                check_known("no such column", column, names, where, InputFileError)
+            size = None if size is None else size_column(names, size, where)
             reader = TimeColumn(
                 InstantColumn(names.index(table.time), unit or table.unit,
                               None if table.minus is None else names.index(table.minus),
@@ -259,11 +255,6 @@ def _table(path: Path, format: str, unit: str | None, size: str | None) -> Trace
     if reader is None or arrived is None or not len(arrived.times_ms):
         raise InputFileError("no requests", where=str(path), allowed="lines below the header")
     return Trace.of_arrivals(format, arrived, *_sorted(reader.went_back), size_column=size)
-
-
-def _require(names: Sequence[str], wanted: Sequence[str], where: str) -> None:
-    for name in wanted:
-        check_known("no such column", name, names, where, InputFileError)
 
 
 def _sorted(went_back: int) -> tuple[str, ...]:

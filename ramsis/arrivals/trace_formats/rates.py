@@ -6,6 +6,7 @@ import io
 import math
 import os
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -46,31 +47,40 @@ def minute_columns(names: list[str]) -> list[int]:
 
 def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
     """Read requests per second by minute, summed over functions, and the number of functions."""
-    totals: NDArray[np.float64] | None = None
+    totals, functions = np.zeros(1), 0
+    for counts in _minutes(path):
+        totals, functions = totals + counts.sum(axis=0), functions + len(counts)
+    if not totals.any():
+        raise InputFileError("empty trace", where=str(path), allowed="a function with invocations")
+    return totals / 60.0, functions
+
+
+def read_function_minutes(path: Path) -> NDArray[np.float64]:
+    """Read the invocations of each function in each minute, shape (functions, minutes)."""
+    parts = list(_minutes(path))
+    if not sum(map(len, parts)):
+        raise InputFileError("empty trace", where=str(path), allowed="a function with invocations")
+    return np.concatenate(parts)
+
+
+def _minutes(path: Path) -> Iterator[NDArray[np.float64]]:
+    """Yield blocks of the invocations by function and minute."""
     columns: list[int] = []
-    functions = 0
     for first, text in blocks(path):
         body, line = text, first
-        if totals is None:
+        if not columns:
             line, header = next(lines_of(text, first, comments=True), (first, ""))
             columns = minute_columns(fields_of(header.strip(), ","))
             if not columns:
                 raise InputFileError("no columns of minutes", where=f"{path}: line {line}",
                                      value=header.strip(), allowed="HashOwner,…,1,2,3,…")
-            totals, line = np.zeros(len(columns)), line + 1
+            line += 1
             body = "".join(text.split("\n", line - first)[line - first:])
-        rows, counts = _sums(body, line, columns, path)
-        functions += rows
-        totals += counts
-    if totals is None or not totals.any():
-        raise InputFileError("empty trace", where=str(path), allowed="a function with invocations")
-    return totals / 60.0, functions
+        yield _counts(body, line, columns, path)
 
 
-def _sums(
-    text: str, first: int, columns: list[int], path: Path
-) -> tuple[int, NDArray[np.float64]]:
-    """Return the number of rows of a block, and the sums of counts by column."""
+def _counts(text: str, first: int, columns: list[int], path: Path) -> NDArray[np.float64]:
+    """Read the counts in a block, by row and minute."""
     import pandas as pd
 
     try:
@@ -78,48 +88,20 @@ def _sums(
                             engine="c", low_memory=False, comment="#")
         counts = table.to_numpy(dtype=float)
         if np.isfinite(counts).all() and (counts >= 0).all():
-            return len(counts), counts.sum(axis=0)
+            return counts
     except (ValueError, OverflowError):
         pass
     # Read line by line, so that an error names its line.
-    totals = np.zeros(len(columns))
-    rows = 0
+    rows = []
     for line, content in lines_of(text, first, comments=True):
         cells = fields_of(content, ",")
-        rows += 1
-        for i, column in enumerate(columns):
-            count = number(cells[column]) if column < len(cells) else math.nan
+        rows.append([number(cells[i]) if i < len(cells) else math.nan for i in columns])
+        for minute, (column, count) in enumerate(zip(columns, rows[-1], strict=True), start=1):
             if not count >= 0:
-                raise InputFileError("not a count", where=f"{path}: line {line}, minute {i + 1}",
+                raise InputFileError("not a count", where=f"{path}: line {line}, minute {minute}",
                                      value=cells[column] if column < len(cells) else None,
                                      allowed="a finite number >= 0")
-            totals[i] += count
-    return rows, totals
-
-
-def read_function_minutes(path: Path) -> NDArray[np.float64]:
-    """Read the invocations of each function in each minute, shape (functions, minutes)."""
-    minutes: list[list[float]] = []
-    columns: list[int] = []
-    for first, text in blocks(path):
-        for line, content in lines_of(text, first):
-            cells = fields_of(content, ",")
-            if not columns:
-                columns = minute_columns(cells)
-                if not columns:
-                    raise InputFileError("no columns of minutes", where=f"{path}: line {line}",
-                                         value=content.strip(), allowed="HashOwner,…,1,2,3,…")
-                continue
-            counts = [number(cells[i]) if i < len(cells) else math.nan for i in columns]
-            for minute, count in enumerate(counts, start=1):
-                if not 0 <= count < math.inf:
-                    raise InputFileError("not a count",
-                                         where=f"{path}: line {line}, minute {minute}",
-                                         value=count, allowed="a finite number >= 0")
-            minutes.append(counts)
-    if not minutes:
-        raise InputFileError("empty trace", where=str(path), allowed="a function with invocations")
-    return np.array(minutes)
+    return np.array(rows).reshape(-1, len(columns))
 
 
 def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:

@@ -8,7 +8,6 @@ with the number of its requests.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import os
@@ -22,6 +21,7 @@ from ramsis.arrivals.trace_formats.columns import (
     COUNT_NAMES,
     called_times,
     fields_of,
+    lines_of,
     size_column,
     size_of,
 )
@@ -41,7 +41,6 @@ class ReadSizes:
 
     Attributes
     ----------
-    distribution : SizeDistribution
     unit : str
         Unit of the sizes by their column's name, such as ``tokens``; else ``units``.
     note : str
@@ -122,15 +121,13 @@ def _columns(
     counts: list[float] = []
     mark: str | None = None
     for first, text in blocks(path):
-        for line, content in enumerate(io.StringIO(text, newline=""), start=first):
-            if not content.strip():
-                continue
+        for line, content in lines_of(text, first):
             mark = mark or next((mark for mark in "\t;," if mark in content), ",")
             if header:
                 header = False
                 continue
             try:
-                fields = next(csv.reader([content.rstrip("\r\n")], delimiter=mark))
+                fields = fields_of(content, mark)
             except csv.Error as error:
                 raise InputFileError(f"cannot read sizes ({error})",
                                      where=f"{path}: line {line}") from error
