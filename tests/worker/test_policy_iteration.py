@@ -122,7 +122,7 @@ def test_the_linear_program_finds_the_same_gain(load_qps):
 
 
 def test_value_iteration_without_a_sweep_is_refused():
-    with pytest.raises(InvalidValueError, match=r"^max_iterations is out of range: got 0"):
+    with pytest.raises(InvalidValueError, match=r"^max_iterations: out of range: got 0"):
         iterate_on_nodes(build_structured(small_problem(150.0)), max_iterations=0)
 
 

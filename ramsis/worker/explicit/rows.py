@@ -62,8 +62,6 @@ class ExplicitWorkerMDP:
 
     Attributes
     ----------
-    problem : WorkerProblem
-    mdp : SparseMDP
     excess : ndarray, shape (L,)
         E[(n' − N − 1)⁺] of each pair: requests of the full state beyond N + 1.
     overdue : csr_array, shape (L, N+1)

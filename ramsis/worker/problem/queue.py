@@ -60,7 +60,6 @@ class WorkerQueue:
     latency : LatencyTable
         Models, accuracies and l(m, b) for b = 1 … N+1; where service times are random, their
         means.
-    slo_ms : float
     workers : int
         K: the worker gets every K-th central arrival.
     arrivals : ArrivalProcess

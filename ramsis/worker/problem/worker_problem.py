@@ -95,9 +95,6 @@ class WorkerProblem(WorkerQueue):
 
     Attributes
     ----------
-    objective : Objective
-    late : LateRule
-    batching : Batching
     violation_price : float
         Cost of a late or dropped request (or decision), in units of accuracy.
     delay_price : float

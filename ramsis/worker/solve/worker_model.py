@@ -44,13 +44,10 @@ class WorkerSolution:
 
     Attributes
     ----------
-    problem : WorkerProblem
     draft : ndarray of int, shape (N, D+1)
         The policy; with variable batching other actions stand in states that hardly occur.
     gain : float
         Gain of the policy, in the units of the problem's objective.
-    certificate : Certificate
-    solver : str
     """
 
     problem: WorkerProblem

@@ -57,7 +57,6 @@ class NodeEvaluation:
     ----------
     policy : ndarray of int, shape (N, D+1)
         The policy itself.
-    gain : float
     node_value : ndarray, shape (I+L,)
         u, up to a constant; the busy-period starts last.
     node_frequency : ndarray, shape (I+L,)

@@ -98,7 +98,6 @@ class StructuredMDP:
 
     Attributes
     ----------
-    problem : WorkerProblem
     nodes : NodeSet
         I slack nodes; L starts of busy periods follow them.
     phase : ndarray, shape (N+1, D+1, K)
@@ -289,11 +288,6 @@ def build_structured(
         arrivals; batch arrivals need the second, as their first passages overshoot.
     cells_per_slo : int
         Refines the quadrature.
-
-    Raises
-    ------
-    InvalidValueError
-        An unknown kind of nodes, or a problem that is too large.
     """
     check_number_of("cells", cells_per_slo, where="cells_per_slo", most=_MOST_CELLS)
     node_set = _nodes(problem, nodes, cells_per_slo)

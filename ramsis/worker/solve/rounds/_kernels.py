@@ -5,75 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import dot, index, njit
+from ramsis.worker.solve.rounds import Actions, Matrix, Mixtures, States, StructuredArrays
 from ramsis.worker.structure._kernels import service_values
-
-
-class Mixtures(NamedTuple):
-    """Cache of the first passages of random service times, computed when a service is used."""
-
-    reach: FloatArray  # shape (S, I, K); (0, I, K) if times are fixed
-    idle: FloatArray  # shape (S, L, K)
-    nodes: IntArray  # first and last node, exclusive, that each reaches, shape (S, 2)
-    known: NDArray[np.bool_]  # whether they have been computed, shape (S,)
-
-
-class Matrix(NamedTuple):
-    """A CSR matrix."""
-
-    indptr: IntArray
-    indices: IntArray
-    data: FloatArray
-
-
-class Actions(NamedTuple):
-    """Actions that serve, and drops, as in ``worker.structure.action_arrays.Choices``."""
-
-    service: IntArray  # shape (N+1, A)
-    cost: FloatArray  # shape (N+1, A)
-    reward: FloatArray  # shape (N+1, A, D+1)
-    dropped: FloatArray  # shape (N+1, D+1)
-    drop_cost: FloatArray  # shape (N+1,)
-    weights: Matrix  # probabilities of the latencies of each service, (S, G)
-
-
-class States(NamedTuple):
-    """States that nodes lead to, or drops from such states, by rising queue length."""
-
-    # queued, bins: n − 1 and j, shape (S',)
-    queued: IntArray
-    bins: IntArray
-    # first, stop: the bins that a drop leads to, shape (S',)
-    first: IntArray
-    stop: IntArray
-    # reached_queued, reached_bins: the states that nodes lead to, shape (S,)
-    reached_queued: IntArray
-    reached_bins: IntArray
-
-
-class StructuredArrays(NamedTuple):
-    """Arrays of the structured form, ``worker.structure.structured.StructuredMDP``."""
-
-    phase: FloatArray  # shape (N+1, D+1, K)
-    next_slack: FloatArray  # shape (N+1, D+1, D+1)
-    emptied: FloatArray  # shape (L, K)
-    # reach, idle: first passages: weights of nodes, (G', I, K), and of starts, (G', L, K)
-    reach: FloatArray
-    idle: FloatArray
-    row: IntArray  # first passage of each latency, shape (G,)
-    nodes: IntArray  # first and last node, exclusive, that each reaches, shape (G', 2)
-    # the continuation: P(state | node), (I+L, S), with rows of zeros for the overdue nodes
-    onward: Matrix
-    late: IntArray  # the overdue nodes, shape (J,)
-    # late_reach, late_idle: their continuation as weights of the first I' nodes, (J, I'), and of
-    # starts of busy periods, (J, L)
-    late_reach: FloatArray
-    late_idle: FloatArray
-    excess: FloatArray  # cost of a node for requests beyond the table, shape (I+L,)
-    price: float  # of a violation
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
