@@ -53,7 +53,6 @@ def linear_program(mdp: SparseMDP, *, discount: float | None = None) -> Solution
 
     Parameters
     ----------
-    mdp : SparseMDP
     discount : float in [0, 1), optional
         Per decision; costs then play no part. ``None`` asks for average reward per unit of
         cost. Costs may be 0.
@@ -65,8 +64,6 @@ def linear_program(mdp: SparseMDP, *, discount: float | None = None) -> Solution
 
     Raises
     ------
-    InvalidValueError
-        A discount out of range.
     InfeasibleError
         Average reward where reward can be earned, or time be spent, for ever at no cost.
     NotConvergedError

@@ -68,7 +68,6 @@ def modified_policy_iteration(
 
     Parameters
     ----------
-    mdp : SparseMDP
     discount : float in [0, 1)
         Per decision; costs play no part.
     tolerance : float > 0
@@ -80,11 +79,6 @@ def modified_policy_iteration(
     -------
     Solution
         Values within the tolerance, and a policy that is greedy for them.
-
-    Raises
-    ------
-    InvalidValueError
-        A setting out of range.
 
     Examples
     --------

@@ -51,7 +51,6 @@ def policy_iteration(
 
     Parameters
     ----------
-    mdp : SparseMDP
     discount : float in [0, 1), optional
         Per decision; costs then play no part. ``None`` asks for average reward per unit of
         cost. Costs may be 0 as long as no policy can go on for ever without cost.

@@ -103,7 +103,6 @@ def value_iteration(
 
     Parameters
     ----------
-    mdp : SparseMDP
     discount : float in [0, 1), optional
         Per decision; costs then play no part. ``None`` asks for average reward per unit of
         cost; states with a single action of cost 0 are eliminated first.
@@ -127,11 +126,9 @@ def value_iteration(
 
     Notes
     -----
-    When the optimal gain depends on the starting state the bounds cannot meet, and on a long ring
-    they take millions of sweeps. With adaptive damping, if after 256, 512, 1024, … sweeps more
-    than ten times as many are still needed at the last pace,
-    :func:`~ramsis.mdp.policy_iteration` goes on from the greedy policy; a note
-    says so.
+    Where bounds cannot meet in reasonable time, as where the optimal gain depends on the starting
+    state, :func:`~ramsis.mdp.policy_iteration` goes on from the greedy policy with adaptive
+    damping; a note says so.
 
     Examples
     --------
@@ -141,12 +138,15 @@ def value_iteration(
     """
     discount = check_discount(discount)
     tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
-    fixed = _fixed_damping(damping)
+    fixed = None if damping == "adaptive" else damping
+    if fixed is not None and (isinstance(fixed, str) or not 0.0 <= fixed < 1.0):
+        raise InvalidValueError("damping is out of range", value=damping,
+                                allowed="'adaptive' or a number with 0 <= damping < 1")
     settings = {"solver": "value-iteration", "discount": discount, "tolerance": tolerance,
                 "max_iterations": max_iterations, "damping": damping}
     if discount is not None:
         target = 2.0 * (1.0 - discount) * tolerance
-        iterated = _iterate(mdp, None, discount, target, max_iterations, fixed)
+        iterated = _iterate(mdp, np.ones(mdp.n_pairs), discount, target, max_iterations, fixed)
         assert iterated.status is not None  # discounting bounds the sweeps
         middle = (iterated.lower + iterated.upper) / (2.0 * (1.0 - discount))
         certificate = discounted_certificate(
@@ -157,7 +157,7 @@ def value_iteration(
         return Solution(mdp.action[iterated.rows], iterated.value + middle, None, certificate,
                         settings)
     reduced = eliminate_free_states(mdp)
-    iterated = _iterate(reduced.mdp, reduced.mdp.cost, 1.0, tolerance, max_iterations, fixed)
+    iterated = _iterate(reduced.mdp, reduced.mdp.costs, 1.0, tolerance, max_iterations, fixed)
     rows, value = reduced.expand_pairs(iterated.rows, mdp), reduced.expand_value(iterated.value)
     if iterated.status is None:
         solution = policy_iteration(
@@ -187,7 +187,7 @@ class _Found:
 
 def _iterate(
     mdp: SparseMDP,
-    cost: FloatArray | None,
+    costs: FloatArray,
     factor: float,
     target: float,
     max_iterations: int,
@@ -197,7 +197,6 @@ def _iterate(
 
     The status is ``None`` where adaptive sweeps on average reward would take too long.
     """
-    costs = np.ones(mdp.n_pairs) if cost is None else cost
     step = float(costs.min())
     first, transition = kernel_arrays(mdp)
     value, advantage = np.zeros(mdp.n_states), np.empty(mdp.n_states)
@@ -232,12 +231,3 @@ def _iterate(
         value += (1.0 - (adaptive.level if fixed is None else fixed)) * step * advantage
         value -= value[0]
     return _Found(value, rows.astype(np.int64), lower, upper, status, iteration)
-
-
-def _fixed_damping(damping: float | str) -> float | None:
-    if damping == "adaptive":
-        return None
-    if isinstance(damping, str) or not 0.0 <= damping < 1.0:
-        raise InvalidValueError("damping is out of range", value=damping,
-                                allowed="'adaptive' or a number with 0 <= damping < 1")
-    return float(damping)

@@ -74,14 +74,6 @@ def discounted_certificate(
     )
 
 
-def _gain_bounds(
-    mdp: SparseMDP, value: FloatArray, rows: IntArray
-) -> tuple[float, float]:
-    """Return a lower bound on the gain of the policy ``rows``, and an upper one on the optimum."""
-    below, above = _pair_bounds(mdp, value - 0.5 * (value.min() + value.max()))
-    return float(below[rows].min()), float(above.max())
-
-
 def _state_bounds(
     mdp: SparseMDP, value: FloatArray, rows: IntArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -158,9 +150,10 @@ def average_solution(
     gain = evaluation.state_gain
     assert gain is not None
     allowed = tolerance * (1.0 + np.abs(gain))
-    bounds = [_gain_bounds(mdp, value, rows) for value in (evaluation.value, *duals)]
-    lower = np.full(mdp.n_states, bounds[0][0])
-    upper = np.full(mdp.n_states, min(each[1] for each in bounds))
+    bounds = [_pair_bounds(mdp, value - 0.5 * (value.min() + value.max()))
+              for value in (evaluation.value, *duals)]
+    lower = np.full(mdp.n_states, bounds[0][0][rows].min())
+    upper = np.full(mdp.n_states, min(above.max() for _, above in bounds))
     if (upper - lower > allowed).any():
         below, above = _state_bounds(mdp, evaluation.value, rows)
         lower, upper = np.maximum(lower, below), np.minimum(upper, above)

@@ -24,7 +24,6 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.errors import InvalidValueError
 from ramsis.mdp.chain import absorption
 from ramsis.mdp.result import Solution
 from ramsis.mdp.sparse import SparseMDP, best_pairs
@@ -123,7 +122,9 @@ def best_ends(mdp: SparseMDP, components: EndComponents, worth: FloatArray) -> E
     pair = np.concatenate([np.full(owner.size - moves.size, -1), moves])
     order = np.argsort(owner, kind="stable")
     owner, pair = owner[order], pair[order]
-    _refuse_traps(mdp, node, owner, size)
+    lacking = np.bincount(owner, minlength=size) == 0
+    if lacking.any():
+        raise mdp.endless(int(np.argmax(lacking[node])))
     moving = pair >= 0
     # Rounding grows with the steps until the end, so only differences of worth are averaged.
     finite = worth[np.isfinite(worth)]
@@ -163,16 +164,6 @@ def _onward(mdp: SparseMDP, node: IntArray, pair: IntArray, size: int) -> sparse
     to.eliminate_zeros()
     total = np.asarray(to.sum(axis=1)).ravel()
     return sparse.csr_array(sparse.diags_array(1.0 / np.where(total > 0.0, total, 1.0)) @ to)
-
-
-def _refuse_traps(mdp: SparseMDP, node: IntArray, owner: IntArray, size: int) -> None:
-    lacking = np.bincount(owner, minlength=size) == 0
-    if lacking.any():
-        state = int(np.argmax(lacking[node]))
-        raise InvalidValueError(
-            "a policy can go on for ever at no cost, so it has no average reward",
-            where=mdp.name(state), value=0.0,
-            allowed="a positive cost somewhere in every closed class")
 
 
 def solve_components(

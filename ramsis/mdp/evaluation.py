@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import InvalidValueError, NotConvergedError
+from ramsis.errors import NotConvergedError
 from ramsis.mdp.chain import (
     Elimination,
     Factorisation,
@@ -52,7 +52,6 @@ class Evaluation:
         starting state.
     state_gain : (S,) or None
         Average reward from each starting state; ``None`` when discounted.
-    notes : tuple of str
     """
 
     value: FloatArray
@@ -68,7 +67,6 @@ def evaluate_policy(
 
     Parameters
     ----------
-    mdp : SparseMDP
     policy : (S,) action labels
     discount : float in [0, 1), optional
         Per decision; ``None`` asks for average reward.
@@ -109,15 +107,8 @@ def evaluate_pairs(
         gain, value = _average_without_weak_links(mdp, chain, reward, cost)
         notes = (f"singular policy: transitions below {_WEAK_LINK:g} were left out",)
     rounding = _SAME_ZERO * float(np.abs(reward).max()) / float(cost.max())
-    return Evaluation(value, _common_gain(gain, rounding), gain, notes)
-
-
-def _common_gain(state_gain: FloatArray, rounding: float) -> float | None:
-    """Return the gain if it is equal from every state up to rounding; otherwise ``None``."""
-    lowest, highest = float(state_gain.min()), float(state_gain.max())
-    if highest - lowest > _SAME_GAIN * max(abs(lowest), abs(highest)) + rounding:
-        return None
-    return float(np.median(state_gain))
+    differs = np.ptp(gain) > _SAME_GAIN * np.abs(gain).max() + rounding
+    return Evaluation(value, None if differs else float(np.median(gain)), gain, notes)
 
 
 def _average(
@@ -127,7 +118,9 @@ def _average(
     count, label = closed_classes(chain)
     recurrent, transient = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
     gain, value = np.empty(label.size), np.empty(label.size)
-    _refuse_free_classes(mdp, count, label, cost)
+    total = np.bincount(label[recurrent], cost[recurrent], minlength=count)
+    if not total.all():
+        raise mdp.endless(int(np.argmax(label == int(np.argmin(total)))))
     gain[recurrent], value[recurrent] = _closed(
         sparse.csr_array(chain[recurrent][:, recurrent]),
         reward[recurrent], cost[recurrent], label[recurrent],
@@ -190,17 +183,3 @@ def _average_without_weak_links(
     except SingularSystemError as error:
         raise NotConvergedError(f"a policy's equations are numerically singular ({error})",
                                 allowed="transition probabilities of comparable size") from error
-
-
-def _refuse_free_classes(
-    mdp: SparseMDP, count: int, label: IntArray, cost: FloatArray
-) -> None:
-    """Refuse closed classes without cost, which have no reward per unit of cost."""
-    recurrent = label >= 0
-    total = np.bincount(label[recurrent], cost[recurrent], minlength=count)
-    if not total.all():
-        state = int(np.argmax(label == int(np.argmin(total))))
-        raise InvalidValueError(
-            "a policy can go on for ever at no cost, so it has no average reward",
-            where=mdp.name(state), value=0.0,
-            allowed="a positive cost somewhere in every closed class")

@@ -7,7 +7,6 @@ rely on sorted pairs, one class of matrix, and rows that add up to 1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,18 +39,6 @@ def pair_name(
     return f"{state_name(int(state[pair]), names)}, action {int(action[pair])}"
 
 
-@dataclass(frozen=True, eq=False)
-class CanonicalPairs:
-    """Checked arrays, pairs sorted by state and action; shapes as in ``SparseMDP``."""
-
-    state: NDArray[np.int64]
-    action: NDArray[np.int64]
-    transition: sparse.csr_array
-    reward: NDArray[np.float64]
-    cost: NDArray[np.float64] | None
-    state_names: tuple[str, ...] | None
-
-
 def canonical_pairs(
     state: ArrayLike,
     action: ArrayLike,
@@ -59,8 +46,11 @@ def canonical_pairs(
     reward: ArrayLike,
     cost: ArrayLike | None,
     state_names: tuple[str, ...] | None,
-) -> CanonicalPairs:
-    """Check the arrays of a problem and sort its pairs; the caller's arrays stay untouched."""
+) -> dict[str, Any]:
+    """Return the checked fields of a ``SparseMDP``, pairs sorted by state and action.
+
+    The caller's arrays stay untouched.
+    """
     states, actions = _integers("state", state), _integers("action", action)
     matrix = _as_csr(transition)
     n_pairs, n_states = int(matrix.shape[0]), int(matrix.shape[1])
@@ -88,7 +78,8 @@ def canonical_pairs(
     if not np.array_equal(order, np.arange(n_pairs)):
         states, actions, rewards = states[order], actions[order], rewards[order]
         matrix, costs = matrix[order], None if costs is None else costs[order]
-    return CanonicalPairs(states, actions, matrix, rewards, costs, names)
+    return {"state": states, "action": actions, "transition": matrix, "reward": rewards,
+            "cost": costs, "state_names": names}
 
 
 def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:

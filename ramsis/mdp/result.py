@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import POSITIVE, InvalidValueError, NotConvergedError
+from ramsis.errors import POSITIVE, InvalidValueError, NotConvergedError, whole
 from ramsis.reprs import dataclass
 
 
@@ -38,8 +37,6 @@ class Certificate:
 
     Attributes
     ----------
-    criterion : Criterion
-    status : Status
     iterations : int
         Sweeps, policy evaluations or simplex iterations, whichever the solver counts.
     bellman_residual : float
@@ -75,17 +72,9 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the certificate as plain JSON values; infinite bounds become ``None``."""
-        return {
-            "criterion": self.criterion.value,
-            "status": self.status.value,
-            "converged": self.converged,
-            "iterations": self.iterations,
-            "bellman_residual": _plain(self.bellman_residual),
-            "lower_bound": _plain(self.lower_bound),
-            "upper_bound": _plain(self.upper_bound),
-            "truncated_mass": _plain(self.truncated_mass),
-            "notes": list(self.notes),
-        }
+        values = {**asdict(self), "converged": self.converged, "notes": list(self.notes)}
+        return {name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in values.items()}
 
     def require_converged(self, where: str | None = None) -> None:
         """Raise :class:`~ramsis.errors.NotConvergedError` unless the stopping rule was met."""
@@ -110,7 +99,6 @@ class Solution:
     gain : float or None
         Average reward per decision, or per unit of cost. ``None`` for a discounted problem,
         and where it depends on the starting state: then see ``state_gain``.
-    certificate : Certificate
     settings : mapping
         The solver's name and the settings it ran with.
     state_gain : (S,) or None
@@ -128,10 +116,6 @@ class Solution:
     state_gain: NDArray[np.float64] | None = None
     state_lower: NDArray[np.float64] | None = None
     state_upper: NDArray[np.float64] | None = None
-
-
-def _plain(number: float) -> float | None:
-    return float(number) if math.isfinite(number) else None
 
 
 def check_discount(discount: float | None) -> float | None:
@@ -163,11 +147,4 @@ def check_tolerance(tolerance: float) -> float:
 
 def check_iterations(max_iterations: int) -> int:
     """Return ``max_iterations`` as an integer of at least 1."""
-    try:
-        count = operator.index(max_iterations)
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise InvalidValueError("max_iterations is out of range", value=max_iterations,
-                                allowed="an integer >= 1")
-    return count
+    return int(whole(1).required("max_iterations", max_iterations, "out of range"))

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import breadth_first_order
 
-from ramsis.arrays import BoolArray, FloatArray, IntArray
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.chain import Factorisation
+from ramsis.mdp.components import pairs_toward
 from ramsis.mdp.sparse import SparseMDP
 
 
@@ -73,7 +73,15 @@ def eliminate_free_states(mdp: SparseMDP) -> Reduced:
     if not free.size:
         nothing = sparse.csr_array((0, mdp.n_states), dtype=np.float64)
         return Reduced(mdp, kept, free, pairs, np.empty(0), nothing)
-    _refuse_trapped(mdp, is_free, free)
+    if not kept.size:
+        raise InvalidValueError("every pair costs nothing", value=0.0,
+                                allowed="a positive cost somewhere")
+    trapped = is_free & (pairs_toward(mdp, ~is_free, np.ones(mdp.n_pairs, dtype=bool)) < 0)
+    if trapped.any():
+        raise InvalidValueError(
+            "the state costs nothing and leads only to states that cost nothing",
+            where=mdp.name(int(np.argmax(trapped))), value=0.0,
+            allowed="a way to a state with a positive cost")
     through = mdp.transition[np.flatnonzero(free_pair)]
     reward, onward = _pass_through(through, mdp.reward[free_pair], free, kept)
     into = mdp.transition[pairs]
@@ -106,29 +114,6 @@ def to_unit_costs(mdp: SparseMDP, damping: float = 0.0) -> tuple[SparseMDP, floa
                   state_names=mdp.state_names),
         step,
     )
-
-
-def _refuse_trapped(mdp: SparseMDP, is_free: BoolArray, free: IntArray) -> None:
-    """Refuse zero-cost states from which no state with a cost can be reached."""
-    if free.size == mdp.n_states:
-        raise InvalidValueError("every pair costs nothing", value=0.0,
-                                allowed="a positive cost somewhere")
-    chain = mdp.transition[mdp.first[free]]
-    exit_node = free.size
-    leaves = np.asarray(chain @ (~is_free).astype(float)).ravel() > 0.0
-    inside = sparse.coo_array(chain[:, free])
-    heads = np.concatenate([inside.row, np.flatnonzero(leaves)])
-    tails = np.concatenate([inside.col, np.full(int(leaves.sum()), exit_node)])
-    backwards = sparse.csr_array(
-        (np.ones(heads.size), (tails, heads)), shape=(exit_node + 1, exit_node + 1)
-    )
-    reached = breadth_first_order(backwards, exit_node, return_predecessors=False)
-    if reached.size <= free.size:
-        trapped = np.setdiff1d(np.arange(free.size), reached)
-        raise InvalidValueError(
-            "the state costs nothing and leads only to states that cost nothing",
-            where=mdp.name(int(free[trapped[0]])), value=0.0,
-            allowed="a way to a state with a positive cost")
 
 
 def _pass_through(

@@ -53,7 +53,6 @@ def solve_average(
 
     Parameters
     ----------
-    mdp : SparseMDP
     solver : one of :data:`SOLVERS`
     initial : (S,) action labels, optional
         First policy, for solvers that start from one.
@@ -61,11 +60,6 @@ def solve_average(
         How close the bounds on the gain have to come: for policy iteration relative to
         ``1 + |gain|``, for value iteration in units of reward. It is pymdptoolbox's own
         ``epsilon``, and linear programs do not use it.
-
-    Raises
-    ------
-    InvalidValueError
-        Unknown solver, or a setting that the solver refuses.
 
     Examples
     --------
@@ -88,7 +82,6 @@ def solve_discounted(
 
     Parameters
     ----------
-    mdp : SparseMDP
     discount : float in [0, 1)
         Per decision.
     solver : one of :data:`DISCOUNTED_SOLVERS`
@@ -96,11 +89,6 @@ def solve_discounted(
         rounding.
     tolerance : float > 0
         Largest error of the values, in units of reward.
-
-    Raises
-    ------
-    InvalidValueError
-        Unknown solver, or a setting out of range.
 
     Examples
     --------

@@ -18,7 +18,6 @@ Source: Puterman, *Markov Decision Processes* (1994), chapters 6, 8, 9 and 11.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
@@ -78,10 +77,8 @@ class SparseMDP:
     state_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        pairs = canonical_pairs(self.state, self.action, self.transition, self.reward, self.cost,
-                                self.state_names)
-        for each in fields(pairs):
-            object.__setattr__(self, each.name, getattr(pairs, each.name))
+        vars(self).update(canonical_pairs(
+            self.state, self.action, self.transition, self.reward, self.cost, self.state_names))
 
     def _summary(self) -> str:
         """Return sizes in words, for the representation."""
@@ -218,26 +215,24 @@ class SparseMDP:
         """Return a state's name for messages."""
         return state_name(state, self.state_names)
 
+    def endless(self, state: int) -> InvalidValueError:
+        """Return the error that a policy can stay around a state for ever at no cost."""
+        return InvalidValueError(
+            "a policy can go on for ever at no cost, so it has no average reward",
+            where=self.name(state), value=0.0,
+            allowed="a positive cost somewhere in every closed class")
+
     def best(self, quality: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return each state's largest ``quality`` and the first pair that has it.
 
-        Parameters
-        ----------
-        quality : (L,)
-
-        Returns
-        -------
-        (S,) largest value, (S,) pair index
+        ``quality`` has shape (L,), the results (S,).
         """
         return best_pairs(quality, self.state, self.first)
 
     def pairs_of(self, policy: ArrayLike) -> NDArray[np.int64]:
         """Return the (S,) pair index of each state under a policy of (S,) action labels.
 
-        Raises
-        ------
-        InvalidValueError
-            When the policy has the wrong length or names an action that its state lacks.
+        A policy of another length, or with an action that its state lacks, is refused.
         """
         labels = np.asarray(policy)
         if labels.shape != (self.n_states,):

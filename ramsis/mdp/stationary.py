@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import InvalidValueError
+from ramsis.errors import BELOW_ONE, InvalidValueError
 from ramsis.mdp.chain import Factorisation, SingularSystemError, closed_classes, recurrent_system
 from ramsis.mdp.result import check_iterations, check_tolerance
 from ramsis.mdp.sparse import SparseMDP
@@ -45,7 +45,6 @@ class StationaryResult:
         ``|pi P - pi|_1``.
     iterations : int
         0 for the direct way.
-    converged : bool
     method : "elimination", "lu" or "power"
     """
 
@@ -117,17 +116,10 @@ def power_iteration(
         0 does not converge on a periodic chain.
     start : (S,) probabilities, optional
         Uniform by default; matters when there are several closed classes.
-
-    Raises
-    ------
-    InvalidValueError
-        Not a stochastic matrix, or a setting out of range.
     """
     chain = _chain(transition)
     tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
-    if not 0.0 <= damping < 1.0:
-        raise InvalidValueError("damping is out of range", value=damping,
-                                allowed="0 <= damping < 1")
+    BELOW_ONE.check(damping=damping)
     size = chain.shape[0]
     current = np.full(size, 1.0 / size) if start is None else _start(start, size)
     for iteration in range(1, max_iterations + 1):

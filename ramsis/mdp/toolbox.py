@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -65,14 +64,12 @@ def solve_with_pymdptoolbox(
 
     Parameters
     ----------
-    mdp : SparseMDP
     algorithm : one of :data:`ALGORITHMS`, optional
         By default policy iteration, or relative value iteration for average reward.
     discount : float in (0, 1), optional
         ``None`` asks for average reward per unit of cost.
     tolerance : float > 0
         The package's ``epsilon``; not used by policy iteration.
-    max_iterations : int
 
     Returns
     -------
@@ -99,11 +96,11 @@ def solve_with_pymdptoolbox(
         "tolerance": tolerance, "max_iterations": max_iterations}
     if discount is None:
         return _average(mdp, tolerance, max_iterations, settings)
-    run = _run(mdp, algorithm, discount, tolerance, max_iterations)
-    rows = mdp.pairs_of(run.policy)
+    policy, iterations, status = _run(mdp, algorithm, discount, tolerance, max_iterations)
+    rows = mdp.pairs_of(policy)
     value = evaluate_pairs(mdp, rows, discount).value
     certificate = discounted_certificate(
-        mdp, value, discount, status=run.status, iterations=run.iterations)
+        mdp, value, discount, status=status, iterations=iterations)
     return Solution(mdp.action[rows], value, None, certificate, settings)
 
 
@@ -123,9 +120,9 @@ def _average(
     else:
         reduced = eliminate_free_states(mdp)
         small, _ = to_unit_costs(reduced.mdp, _DAMPING)
-        run = _run(small, _AVERAGE_ALGORITHM, None, tolerance, limit)
-        rows = reduced.expand_pairs(small.pairs_of(run.policy), mdp)
-        iterations, stopped = run.iterations, run.status is not Status.OPTIMAL
+        policy, iterations, status = _run(small, _AVERAGE_ALGORITHM, None, tolerance, limit)
+        rows = reduced.expand_pairs(small.pairs_of(policy), mdp)
+        stopped = status is not Status.OPTIMAL
     return average_solution(
         mdp, rows, evaluate_pairs(mdp, rows, None),
         otherwise=Status.MAX_ITERATIONS if stopped else Status.PRECISION,
@@ -146,21 +143,14 @@ def _check_algorithm(algorithm: str | None, discount: float | None) -> str:
     return algorithm
 
 
-@dataclass(frozen=True, eq=False)
-class _Run:
-    policy: NDArray[np.int64]
-    iterations: int
-    status: Status
-
-
 class _LimitReachedError(Exception):
     """Signal that leaves the package's loop at the limit on iterations."""
 
 
 def _run(
     mdp: SparseMDP, algorithm: str, discount: float | None, tolerance: float, limit: int
-) -> _Run:
-    """Run one algorithm of the package on all states and labels of ``mdp``."""
+) -> tuple[NDArray[np.int64], int, Status]:
+    """Return policy, iterations and status of one algorithm of the package."""
     probability, reward = to_pymdptoolbox(mdp)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SparseEfficiencyWarning)
@@ -173,7 +163,7 @@ def _run(
     if algorithm != "modified-policy-iteration" and solver.iter >= limit:
         status = Status.MAX_ITERATIONS
     policy = mdp.labels[np.asarray(solver.policy, dtype=np.int64)]
-    return _Run(policy, int(solver.iter), status)
+    return policy, int(solver.iter), status
 
 
 def _solver(
