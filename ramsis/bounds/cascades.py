@@ -71,8 +71,6 @@ class CascadeMix:
 
     Attributes
     ----------
-    model : str
-    batch : int
     share : float
         Share of all requests with this first model and batch.
     second : tuple of (str, int, float)

@@ -30,11 +30,6 @@ class Targets:
         Smallest mean accuracy over all requests, those late or dropped counting 0; in (0, 1].
     every_ms : float, optional
         The targets are met in each window of this length of a trace, > 0; by default on the mean.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
     max_violation: float = 0.001

@@ -173,8 +173,6 @@ def fewest_worker_seconds(
 
     Raises
     ------
-    InvalidValueError
-        A number out of range.
     InfeasibleError
         No number of workers, or not as many as ``most``, meets the target; with the best.
     """

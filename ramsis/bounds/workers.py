@@ -76,7 +76,6 @@ def fewest_workers_bound(
     ----------
     times : ServiceTimes
         Fixed or drawn.
-    targets : Targets
     slo_ms : float or sequence of SloClass
         > 0, or classes whose shares sum to 1.
     load_qps : float
@@ -89,8 +88,6 @@ def fewest_workers_bound(
 
     Raises
     ------
-    InvalidValueError
-        A number out of range.
     InfeasibleError
         No number of workers reaches the targets; with the nearest that can be reached.
     NotConvergedError
@@ -147,7 +144,6 @@ class CheapestWorkers:
         One or more, of each type.
     costs : sequence of float
         Cost of one worker of each type, > 0.
-    targets : Targets
     slo_ms : float or sequence of SloClass
         > 0, or classes whose shares sum to 1.
     load_qps : float
@@ -164,8 +160,6 @@ class CheapestWorkers:
 
     Raises
     ------
-    InvalidValueError
-        A number out of range.
     InfeasibleError
         The SLO is below every latency, or no number of workers reaches the targets; with the
         nearest that can be reached.

@@ -42,7 +42,6 @@ def fewest_workers_bound_with_cascades(
         Fixed or drawn, of all models (:meth:`ServiceTimes.of_all`).
     confidences : Confidences
         Confidences of these models.
-    targets : Targets
     slo_ms : float
         > 0.
     load_qps : float
@@ -55,8 +54,6 @@ def fewest_workers_bound_with_cascades(
 
     Raises
     ------
-    InvalidValueError
-        A number out of range.
     InfeasibleError
         No number of workers reaches the targets; with the most that can be reached.
     NotConvergedError
