@@ -106,7 +106,7 @@ QUICK := tests/arrivals/test_trace_formats.py tests/bounds/test_fluid_bound.py \
 	tests/profiles/test_profile_file.py tests/profiles/test_run_importers.py \
 	tests/report/test_panels.py tests/runtime/test_load_monitor.py tests/runtime/test_lookup.py \
 	tests/runtime/test_policy_set.py tests/sim/test_batching_schemes.py tests/sim/test_engine.py \
-	tests/test_public_names.py tests/worker/test_closed_forms.py tests/worker/test_structured.py
+	tests/test_public_names.py tests/mdp/test_closed_forms.py tests/worker/test_structured.py
 
 test-quick: $(TEST)
 	$(PYTEST) -q -m "not slow" $(QUICK)

@@ -9,6 +9,7 @@ from ramsis.arrivals import Arrivals, MarkovModulated, NegativeBinomial
 from ramsis.arrivals.fitting import dispersion_by_window, fit_trace
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.errors import InvalidValueError
+from tests.slow import slow_after
 
 KINDS = ("poisson", "negative-binomial", "mmpp")
 
@@ -36,15 +37,10 @@ def picked(kind: str, traces: int, seed: int) -> int:
     return right
 
 
+@pytest.mark.parametrize(("traces", "right"), slow_after(1, [(5, 4), (20, 18)]))
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_fit_tells_the_processes_apart(kind):
-    assert picked(kind, traces=5, seed=1) >= 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_fit_picks_the_right_process_nine_times_in_ten(kind):
-    assert picked(kind, traces=20, seed=2) >= 18
+def test_the_fit_tells_the_processes_apart(kind, traces, right):
+    assert picked(kind, traces, seed=traces // 10 + 1) >= right
 
 
 def test_parameters_are_found_again():

@@ -60,12 +60,6 @@ def test_probabilities_add_up_to_one_with_the_mean_of_the_load(load_qps):
     assert counts @ probability == pytest.approx(load_qps * 0.7e-3, rel=1e-10)
 
 
-@pytest.mark.parametrize("load_qps", [0.0, math.inf])
-def test_a_load_that_is_not_positive_is_refused(load_qps):
-    with pytest.raises(InvalidValueError, match=r"load_qps: load is not positive: got .*> 0"):
-        Poisson(load_qps)
-
-
 @pytest.mark.parametrize("text", ["poisson", "ramsis.arrivals:Poisson"])
 def test_the_poisson_process_has_two_names(text):
     assert Arrivals.parse(text)(250.0) == Poisson(250.0)
@@ -176,6 +170,5 @@ def test_a_process_of_another_rate_than_its_load_is_refused():
         Arrivals.parse(f"{HERE}:twice_the_load")(100.0)
 
 
-@pytest.mark.parametrize("load_qps", [5e-324, ])
-def test_hardly_any_load_has_hardly_any_arrivals(load_qps):
-    assert len(Poisson(load_qps).sample(1000.0, np.random.default_rng(0))) == 0
+def test_hardly_any_load_has_hardly_any_arrivals():
+    assert len(Poisson(5e-324).sample(1000.0, np.random.default_rng(0))) == 0

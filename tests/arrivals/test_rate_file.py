@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ramsis.arrivals.load_table import is_rate_trace, read_rates, shipped_traces
@@ -96,14 +95,6 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     broken.write_bytes(b"not gzip")
     with pytest.raises(InputFileError, match="cannot read"):
         read_rates(broken)
-
-
-def test_the_shipped_day_is_five_minutes_between_1600_and_3900():
-    day = read_rates("day")
-    assert day.duration_ms == 300_000.0
-    assert (day.rate_qps.min(), day.rate_qps.max()) == (1600.0, 3900.0)
-    assert np.abs(np.diff(day.rate_qps)).max() > 300.0
-    assert day.rate_qps[:50].max() < day.rate_qps[90:270].min()
 
 
 def test_the_shipped_spikes_are_a_minute_of_1000_on_average():

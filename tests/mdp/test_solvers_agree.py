@@ -61,26 +61,3 @@ def test_relative_values_solve_the_optimality_equation(mdp):
     assert approximate.certificate.bellman_residual < 1e-8
     difference = approximate.value - exact.value
     assert np.ptp(difference) < 1e-6
-
-
-@settings(max_examples=30, deadline=None)
-@given(mdp=st.one_of(small_mdps(unichain=False), small_mdps(unichain=False, costs=True)))
-def test_policy_iteration_finds_the_best_gain_from_every_state(mdp):
-    solution, best = policy_iteration(mdp), best_gain(mdp)
-    assert solution.state_gain is not None
-    np.testing.assert_allclose(solution.state_gain, best, rtol=0, atol=1e-8)
-    assert solution.certificate.converged
-    assert solution.certificate.lower_bound <= best.min() + 1e-9
-    assert solution.certificate.upper_bound >= best.max() - 1e-9
-    assert (solution.gain is None) == (np.ptp(best) > 1e-8)
-
-
-@settings(max_examples=20, deadline=None)
-@given(mdp=small_mdps(unichain=False, costs=True), seed=st.integers(0, 2**16))
-def test_bounds_hold_for_any_start_of_policy_iteration(mdp, seed):
-    rng = np.random.default_rng(seed)
-    initial = mdp.action[rng.integers(mdp.first[:-1], mdp.first[1:])]
-    first = policy_iteration(mdp, initial=initial, max_iterations=1).certificate
-    best = best_gain(mdp)
-    assert first.lower_bound - 1e-9 <= best.min()
-    assert best.max() <= first.upper_bound + 1e-9

@@ -80,20 +80,6 @@ def check_solved(problem: WorkerProblem, solution: NodeSolution) -> None:
 # -- against the explicit MDP ------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
-@given(problem=worker_problems())
-def test_exact_nodes_find_the_gain_that_the_general_solvers_find(problem):
-    solution = solve_on_nodes(build_structured(problem, "exact"))
-    explicit = build_explicit(problem)
-    check_solved(problem, solution)
-    general = policy_iteration(explicit.mdp)
-    assert solution.evaluation.gain == pytest.approx(general.gain, abs=1e-9)
-    by_sweeps = value_iteration(explicit.mdp)
-    assert by_sweeps.gain == pytest.approx(general.gain, abs=1e-7)
-    certificate = solution.certificate
-    assert certificate.lower_bound - 1e-9 <= general.gain <= certificate.upper_bound + 1e-9
-
-
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize(("load_qps", "slo_ms"), [(150.0, 40.0), (60.0, 40.0), (300.0, 14.0)])
 def test_three_workers_four_requests_ten_bins(load_qps, slo_ms, objective):
