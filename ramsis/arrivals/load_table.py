@@ -124,10 +124,8 @@ def load_columns_of(
     step_ms = _step_ms([row[time] for row in rows], unit)
     # Otherwise rows must be evenly spaced, and hold nothing but numbers besides the time.
     if not wanted:
-        if step_ms is None or not _numbers_only(rows, time):
-            return None
-        loads = _varying(rows, time)
-        if not loads:
+        loads = [] if step_ms is None else _varying(rows, time)
+        if step_ms is None or not loads:
             return None
         if ";" in head[0][1] and any(_DECIMAL_COMMA.fullmatch(row[i]) for row in rows
                                      for i in loads):
@@ -177,21 +175,16 @@ def _meaning(
         "qps in the place of requests")
 
 
-def _numbers_only(rows: list[list[str]], time: int) -> bool:
-    """Return whether all columns but the time hold quantities or one constant text."""
-    for i in range(len(rows[0])):
-        cells = {row[i] for row in rows} - _EMPTY
-        if i != time and len(cells) > 1 and not all(map(_QUANTITY.fullmatch, cells)):
-            return False
-    return True
-
-
 def _varying(rows: list[list[str]], time: int) -> list[int]:
-    """Return the columns of quantities that are not constant, or else the only quantity."""
+    """Return the columns of quantities that are not constant, or else the only quantity.
+
+    None at all if a column besides the time has texts that are no quantities and differ.
+    """
     cells = {i: {row[i] for row in rows} - _EMPTY for i in range(len(rows[0])) if i != time}
     quantities = [i for i, texts in cells.items()
                   if texts and all(map(_QUANTITY.fullmatch, texts))]
-    return [i for i in quantities if len(cells[i]) > 1] or quantities[:1]
+    varying = [i for i, texts in cells.items() if len(texts) > 1]
+    return (varying or quantities[:1]) if set(varying) <= set(quantities) else []
 
 
 def _step_ms(texts: list[str], unit: str | None) -> float | None:

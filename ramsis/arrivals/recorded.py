@@ -51,11 +51,6 @@ class RepeatedRequests:
         """Mean arrivals per millisecond."""
         return self.load_qps / 1000.0
 
-    @property
-    def requests(self) -> int:
-        """Number of requests that are repeated."""
-        return len(self.times_ms)
-
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
         """Return non-decreasing arrival times in ms within [0, duration_ms).
 
@@ -71,7 +66,7 @@ class RepeatedRequests:
         Sizes are None if the process has none.
         """
         check_sample(self.rate_per_ms, duration_ms)
-        period_ms = self.requests / self.rate_per_ms
+        period_ms = len(self.times_ms) / self.rate_per_ms
         times = self.times_ms * (period_ms / self.duration_ms)
         start_ms = rng.random() * period_ms
         first = int(np.searchsorted(times, start_ms))

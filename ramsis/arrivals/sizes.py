@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.reprs import dataclass
 
@@ -126,6 +126,11 @@ class SizeDistribution:
         return f"of {len(self.values)} sizes: {self.summary()}"
 
 
+def are_sizes(values: FloatArray) -> BoolArray:
+    """Return which numbers are valid request sizes: whole, from 1 to the largest allowed."""
+    return np.asarray((values >= 1) & (values <= MAX_SIZE) & (values == np.floor(values)))
+
+
 def whole_sizes(values: ArrayLike, where: str) -> IntArray:
     """Check request sizes, and return them as a new integer array, shape (n,).
 
@@ -138,7 +143,7 @@ def whole_sizes(values: ArrayLike, where: str) -> IntArray:
                                 allowed="whole numbers >= 1") from error
     if not len(numbers):
         raise InvalidValueError("no sizes", where=where, value=0, allowed="one or more sizes")
-    right = (numbers >= 1) & (numbers <= MAX_SIZE) & (numbers == np.floor(numbers))
+    right = are_sizes(numbers)
     if not right.all():
         at = int(np.argmin(right))
         raise InvalidValueError("not a size", where=f"{where}, entry {at + 1}",

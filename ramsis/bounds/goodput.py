@@ -78,10 +78,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter1d
 
-from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.bounds import _kernels as kernels
 from ramsis.bounds._binned import Task, binned_bound
 from ramsis.bounds._holding_kernels import HoldingBins, held_blocks, held_runs
@@ -122,52 +121,36 @@ class Servers:
     # shape (T, M, B): shortest time of a batch of b = column + 1; infinite where it is not run
     batch_ms: FloatArray
     workers: FloatArray  # number of workers of each type, times their lanes, shape (T,)
-    load_ms: FloatArray | None = None  # shortest time to load a model, by default 0; (T, M)
+    load_ms: FloatArray | float = 0.0  # shortest time to load a model, (T, M)
     # shape (T, M): how many workers hold the model at the start, at 0 ms; by default all
     held: FloatArray | None = None
     # shape (T,): whether a worker that loads runs no batch; by default it runs them
-    blocking: NDArray[np.bool_] | None = None
+    blocking: BoolArray | bool = False
     # shape (T, M): share of a worker's memory that a model takes at least; by default none. With
     # ``load_ms``.
     room: FloatArray | None = None
     # shape (T,): workers of a type, each with one memory; by default as many as ``workers``
     machines: FloatArray | None = None
-    # shape (T,): most models that a worker loads at a time; by default one
-    loads_at_a_time: FloatArray | None = None
+    # shape (T,): most models that a worker loads at a time
+    loads_at_a_time: FloatArray | float = 1.0
 
-    def loaded(self) -> NDArray[np.bool_]:
+    def loaded(self) -> BoolArray:
         """Return whether any worker holds each model at the start, (M,)."""
         if self.held is None:
             return np.ones(self.batch_ms.shape[1], dtype=bool)
         return np.asarray((self.held > 0).any(axis=0))
 
-    def first_load_ms(self) -> FloatArray:
-        """Return the load time of each model on each type, (T, M), 0 where any worker holds it."""
-        types, models, _ = self.batch_ms.shape
-        if self.load_ms is None:
-            return np.zeros((types, models))
-        return np.where(self.loaded(), 0.0, self.any_load_ms())
-
     def any_load_ms(self) -> FloatArray:
         """Return the load time of each model on each type, (T, M), infinite if it cannot run."""
-        usable = np.isfinite(self.batch_ms[:, :, 0])
-        return np.where(usable, 0.0 if self.load_ms is None else self.load_ms, np.inf)
+        return np.where(np.isfinite(self.batch_ms[:, :, 0]), self.load_ms, np.inf)
 
-    def blocked(self) -> NDArray[np.bool_]:
+    def blocked(self) -> BoolArray:
         """Return whether each load takes at least a lane of a worker of each type, (T,)."""
-        if self.blocking is None:
-            return np.zeros(len(self.workers), dtype=bool)
-        return self.blocking & (self.at_a_time() * self.memories() <= self.workers)
+        return self.blocking & (self.loads_at_a_time * self.memories() <= self.workers)
 
     def memories(self) -> FloatArray:
         """Return the number of workers of each type, not times their lanes, (T,)."""
         return self.workers if self.machines is None else self.machines
-
-    def at_a_time(self) -> FloatArray:
-        """Return the number of models that a worker of each type loads in parallel, (T,)."""
-        if self.loads_at_a_time is None:
-            return np.ones(len(self.workers))
-        return self.loads_at_a_time
 
     def scarce(self, models: IntArray) -> bool:
         """Return whether the memory of all workers together cannot hold all of ``models``."""
@@ -176,7 +159,7 @@ class Servers:
 
     def choose(self, models: IntArray) -> bool:
         """Return whether a worker of some type cannot hold all of ``models`` at once."""
-        if self.room is None or self.load_ms is None:
+        if self.room is None:
             return False
         room = self.room[:, models]
         return bool((np.where(np.isfinite(room), room, 0.0).sum(axis=1) > 1.0).any())
@@ -259,11 +242,12 @@ def _task(priced: _Priced, servers: Servers) -> Task:
     load_ms = np.where(np.isfinite(servers.room), servers.any_load_ms(), np.inf)
     machines = servers.memories()
     held = machines[:, None] if servers.held is None else servers.held
-    blocking = np.zeros(len(machines), bool) if servers.blocking is None else servers.blocking
     return Task(
         priced.release + priced.origin, priced.deadline + priced.origin, priced.model,
         priced.duration, load_ms, servers.room, np.broadcast_to(held, load_ms.shape), machines,
-        servers.workers / np.maximum(machines, 1.0), servers.at_a_time(), blocking)
+        servers.workers / np.maximum(machines, 1.0),
+        np.broadcast_to(servers.loads_at_a_time, machines.shape),
+        np.broadcast_to(servers.blocking, machines.shape))
 
 
 class _Priced:
@@ -278,7 +262,7 @@ class _Priced:
             servers.batch_ms[:, :, ::-1], axis=2)[:, :, ::-1].copy()
         self.workers = servers.workers.astype(float)
         self.duration[self.workers == 0] = np.inf
-        load = servers.first_load_ms()
+        load = np.where(servers.loaded(), 0.0, servers.any_load_ms())
         release = np.maximum(requests.release_ms, load.min(axis=0)[requests.model])
         release, deadline = release - SLACK_TOLERANCE_MS, requests.deadline_ms + SLACK_TOLERANCE_MS
         shortest = self.duration[:, :, 0].min(axis=0)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals.sizes import MAX_SIZE
+from ramsis.arrivals.sizes import MAX_SIZE, are_sizes
 from ramsis.arrivals.trace_formats.instants import Clock, Instants, clock_of, floats, number
 from ramsis.errors import InputFileError
 from ramsis.logs.sizes import size_names
@@ -83,12 +83,6 @@ def size_column(names: Sequence[str], wanted: str, where: str) -> str:
             value=", ".join(likely or names),
             allowed="a column size, or --size-column with one of these")
     return likely[0]
-
-
-def are_sizes(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which numbers are valid request sizes: whole, from 1 to the largest allowed."""
-    result: NDArray[np.bool_] = (values >= 1) & (values <= MAX_SIZE) & (values == np.floor(values))
-    return result
 
 
 def size_of(fields: Sequence[str], index: int, place: str) -> float:

@@ -13,13 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals.trace_formats.columns import (
-    are_sizes,
-    called_times,
-    joined,
-    lines_of,
-    size_of,
-)
+from ramsis.arrivals.sizes import are_sizes
+from ramsis.arrivals.trace_formats.columns import called_times, joined, lines_of, size_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit, is_iso
 from ramsis.errors import InputFileError
