@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pty
 import re
@@ -22,6 +21,7 @@ from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 
 from ramsis.compiling import _one_process, njit, of_types, uniform
+from tests.cli.command import shown_on
 from tests.slow import slow_after
 
 
@@ -115,17 +115,7 @@ def _shown_by(code: str, terminal: bool) -> str:
     with subprocess.Popen([sys.executable, "-c", code], stderr=theirs,
                           cwd=Path(__file__).parents[1]):
         os.close(theirs)
-        shown = io.BytesIO()
-        while True:
-            try:
-                part = os.read(ours, 4096)
-            except OSError:  # the end of a terminal
-                break
-            if not part:
-                break
-            shown.write(part)
-    os.close(ours)
-    return shown.getvalue().decode()
+        return shown_on(ours)
 
 
 def test_a_terminal_is_told_once_that_kernels_are_compiled():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import subprocess
 import sys
@@ -58,6 +59,16 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
     """Everything below a folder; to see that nothing was touched."""
     return {str(path): path.read_bytes() if path.is_file() else None
             for path in sorted(folder.rglob("*"))}
+
+
+def shown_on(terminal: int) -> str:
+    """What others write to a terminal or a pipe until they have closed it."""
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal, on Linux
+        while block := os.read(terminal, 65536):
+            shown += block
+    os.close(terminal)
+    return shown.decode()
 
 
 def in_this_process(

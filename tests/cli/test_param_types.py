@@ -11,12 +11,10 @@ import pytest
 
 from ramsis.arrivals import Arrivals, Renewal
 from ramsis.cli.options import param_types as params
-from ramsis.cli.options.param_types import ByType, NamedScheduler, TraceName, Word
+from ramsis.cli.options.param_types import ByType, TraceName, Word
 from ramsis.cluster.cluster import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import trusting
-from ramsis.sim import JellyfishPlus
-from ramsis.synthesis.schedulers import ComparedScheduler
 
 OPTION = click.Option(["--that"])
 
@@ -52,31 +50,6 @@ def test_a_word_stands_for_an_object(word, text, meant):
     found = read(word, text)
     assert found == meant
     assert type(found) is type(meant)
-
-
-@pytest.mark.parametrize(("text", "meant"), [
-    ("jellyfish-plus:headroom=1.1", JellyfishPlus(headroom=1.1)),
-    ("jellyfish-plus", JellyfishPlus()),
-])
-def test_a_scheduler_is_what_its_text_stands_for(text, meant):
-    assert NamedScheduler.of(text) == NamedScheduler(text, ComparedScheduler(meant.name, meant))
-
-
-@pytest.mark.parametrize(("text", "says"), [
-    ("fastest", ("scheduler", "'fastest'", "jellyfish-plus")),
-    ("jellyfish-plus:speed=2", ("jellyfish-plus", "speed", "headroom")),
-    ("round-robin:grip=1", ("round-robin", "grip", "grid")),
-])
-def test_a_bad_scheduler_is_refused_in_one_line(text, says):
-    with pytest.raises(InvalidValueError) as caught:
-        NamedScheduler.of(text)
-    assert all(word in str(caught.value) for word in says)
-
-
-def test_policies_are_read_with_their_settings():
-    found = NamedScheduler.of("round-robin:grid=fixed:10")
-    assert found.spec.makes_policies
-    assert found.spec.given == {"grid": "fixed:10"}
 
 
 def test_a_shipped_trace_is_found_by_its_name():

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from ramsis.cli.progress import MARK, progress, run_with_bar
+from tests.cli.command import shown_on
 
 pty = pytest.importorskip("pty", reason="pseudo-terminals are Unix's")
 
@@ -54,18 +55,9 @@ print([done.returncode, done.stdout, done.stderr])
                           stdin=subprocess.DEVNULL, text=True,
                           env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}) as process:
         os.close(its)
-        shown = b""
-        while True:
-            try:
-                block = os.read(ours, 65536)
-            except OSError:  # Linux, once the other end is closed
-                break
-            if not block:
-                break
-            shown += block
+        shown = shown_on(ours)
         assert process.stdout.read() == "[4, 'a result\\n', 'a note\\n']\n"
-    os.close(ours)
-    assert b"search: a: 3 meet; b: 2 miss" in shown
+    assert "search: a: 3 meet; b: 2 miss" in shown
 
 
 def test_a_command_that_is_piped_is_not_asked_for_lines(tmp_path):

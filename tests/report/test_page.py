@@ -114,10 +114,11 @@ def clusters(folder: Path) -> dict[str, Path]:
         "sharing": folder / "sharing.json"}
 
 
-def charts(page: str) -> list[dict[str, Any]]:
-    """What the script of a page is given to draw."""
-    found = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)
-    return [json.loads(text) for text in found]
+def charts(page: str) -> dict[str, dict[str, Any]]:
+    """What the script of a page is given to draw, by title."""
+    found = re.findall(r'<figcaption[^>]*>(.*?)</figcaption></figure>\s*'
+                       r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)
+    return {title: json.loads(text) for title, text in found}
 
 
 READABLE = """() => Math.min(...[...document.querySelectorAll('.plot svg')].map(
@@ -223,7 +224,7 @@ def test_names_are_text_and_nothing_else(results, tmp_path):
     assert "<script>alert" not in text
     assert html.escape(EVIL) in text
     assert any(EVIL in json.dumps(chart, ensure_ascii=False).replace('\\"', '"')
-               for chart in charts(text))
+               for chart in charts(text).values())
     with browser() as started, opened(started, page) as found:
         assert found.said == []
         assert found.page.locator("h1").inner_text() == EVIL
@@ -245,7 +246,7 @@ def test_a_page_says_how_it_was_made_and_what_is_in_it(results, tmp_path, evil):
 def test_the_map_of_a_policy_holds_its_table(inputs, tmp_path):
     page = tmp_path / "page.html"
     write_report([inputs["policies"]], page)
-    (chart,) = [one for one in charts(page.read_text()) if one["kind"] == "map"]
+    (chart,) = [one for one in charts(page.read_text()).values() if one["kind"] == "map"]
     files = sorted(inputs["policies"].glob("round-robin-*.json"))
     assert len(chart["frames"]) == len(files) == 3
     for frame, file in zip(chart["frames"], files, strict=True):

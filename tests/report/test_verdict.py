@@ -13,8 +13,8 @@ from ramsis import profiles
 from ramsis.report.page import write_report
 from ramsis.report.page.document import side_by_side
 from ramsis.report.page.parts import PageTable, Section
-from tests.cli.command import Run
 from tests.placement.samples import problem
+from tests.report.test_page import charts, printed
 
 SERVED = ("--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 2)
 
@@ -23,21 +23,6 @@ def page_of(*sources: Path | str, out: Path) -> str:
     """The text of a page."""
     write_report(sources, out)
     return html.unescape(out.read_text())
-
-
-def charts(page: str) -> dict[str, dict[str, Any]]:
-    """What the script of a page draws, by title."""
-    found = re.findall(r'<figcaption[^>]*>(.*?)</figcaption></figure>\s*'
-                       r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)
-    return {title: json.loads(text) for title, text in found}
-
-
-def printed(run: Run, path: Path, *arguments: object) -> Path:
-    """The JSON that a command prints, in a file."""
-    ran = run(*arguments, "--json")
-    assert ran.code == 0, ran.err
-    path.write_text(ran.out)
-    return path
 
 
 def plan(folder: Path, policies: Path) -> Path:
@@ -99,7 +84,7 @@ def test_a_worker_that_two_models_share_is_counted_once(tmp_path):
 def test_a_model_has_one_colour_on_all_pages(tmp_path, run):
     out = tmp_path / "set"
     assert run("generate", *SERVED, "--load", "311,903", "--max-queue", 8, "--out", out).code == 0
-    played = printed(run, tmp_path / "played.json", "simulate", *SERVED, "--load", "311",
+    played = printed(tmp_path / "played.json", "simulate", *SERVED, "--load", "311",
                      "--duration-s", 2, "--policy", out)
     shades: dict[str, set[float]] = {}
     for source in (out, played, "digits-cpu"):
@@ -117,8 +102,8 @@ def test_a_model_has_one_colour_on_all_pages(tmp_path, run):
     assert len(set.union(*shades.values())) == len(shades)
 
 
-def test_an_axis_of_violations_goes_up_to_the_budget(tmp_path, run):
-    played = printed(run, tmp_path / "played.json", "simulate", *SERVED, "--load", "211,311",
+def test_an_axis_of_violations_goes_up_to_the_budget(tmp_path):
+    played = printed(tmp_path / "played.json", "simulate", *SERVED, "--load", "211,311",
                      "--duration-s", 2, "--scheduler", "jellyfish-plus")
     axis = charts(page_of(played, out=tmp_path / "page.html"))["Violations"]["y"]
     assert axis["reach"] == 0.001
@@ -129,9 +114,9 @@ def test_an_axis_of_violations_goes_up_to_the_budget(tmp_path, run):
     assert drawn["Violations: promise, simulation, and what is allowed"]["x"]["reach"] == 0.017
 
 
-def test_two_runs_stand_side_by_side(tmp_path, run):
+def test_two_runs_stand_side_by_side(tmp_path):
     def played(scheme: str) -> tuple[Path, dict[str, Any]]:
-        path = printed(run, tmp_path / f"{scheme}.json", "simulate", *SERVED, "--load", "731",
+        path = printed(tmp_path / f"{scheme}.json", "simulate", *SERVED, "--load", "731",
                        "--duration-s", 2, "--scheduler", scheme)
         return path, json.loads(path.read_text())["rows"][0]
 
@@ -152,11 +137,11 @@ def test_a_difference_that_rounds_to_nothing_has_no_minus():
     assert table.rows[0]["more"] == "+0.0000"
 
 
-def test_a_simulated_trace_is_shown_over_time(tmp_path, run):
+def test_a_simulated_trace_is_shown_over_time(tmp_path):
     trace = tmp_path / "arrivals.csv"
     times = [i / 317 for i in range(951)] + [3 + i / 901 for i in range(3604)]
     trace.write_text("time_s\n" + "".join(f"{time:.6f}\n" for time in times))
-    played = printed(run, tmp_path / "played.json", "simulate", *SERVED, "--trace", trace,
+    played = printed(tmp_path / "played.json", "simulate", *SERVED, "--trace", trace,
                      "--scheduler", "greedy", "--scheduler", "jellyfish-plus")
     bins = json.loads(played.read_text())["rows"][0]["over_time"]
     assert max(bins["load_qps"]) > 2 * min(bins["load_qps"])
@@ -190,7 +175,7 @@ def test_an_audit_is_reported_on(tmp_path, run):
     made = run("simulate", *SERVED, "--load", "457", "--duration-s", 4, "--scheduler", "greedy",
                "--request-log", log)
     assert made.code == 0, made.err
-    found = printed(run, tmp_path / "audit.json", "audit", log, "--profiles", "digits-cpu",
+    found = printed(tmp_path / "audit.json", "audit", log, "--profiles", "digits-cpu",
                     "--workers", 2, "--scheduler", "central-queue:max_queue=8,grid=fixed:5")
     row = json.loads(found.read_text())["rows"][0]
     text = page_of(found, out=tmp_path / "page.html")

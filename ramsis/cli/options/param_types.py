@@ -35,7 +35,6 @@ from ramsis.report.figure import check_figure
 if TYPE_CHECKING:
     from ramsis.arrivals import Arrivals
     from ramsis.sim import SlowSpells
-    from ramsis.synthesis.schedulers import ComparedScheduler
 
     _ParamType = click.ParamType[Any]
 else:
@@ -44,8 +43,7 @@ else:
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "PROFILES",
            "SCHEDULER_TEXT", "SHARES", "SIZE_POINTS", "SLOS", "SLOWNESS", "SLOW_SPELLS", "TRACE",
-           "WORKERS", "ByType", "NamedScheduler", "TraceName", "complete_files",
-           "complete_profiles"]
+           "WORKERS", "ByType", "TraceName", "complete_files", "complete_profiles"]
 
 
 @dataclass(frozen=True)
@@ -54,21 +52,6 @@ class TraceName:
 
     name: str
     path: Path
-
-
-@dataclass(frozen=True)
-class NamedScheduler:
-    """A parsed scheduler with its text."""
-
-    text: str
-    spec: ComparedScheduler
-
-    @classmethod
-    def of(cls, text: str) -> NamedScheduler:
-        """Parse a scheduler's name for a fleet."""
-        from ramsis.synthesis.schedulers import fleet_scheduler
-
-        return cls(text, fleet_scheduler(text))
 
 
 class Word(_ParamType):

@@ -34,7 +34,6 @@ from ramsis.cli.options.param_types import (
     OUT_PLACE,
     SCHEDULER_TEXT,
     ByType,
-    NamedScheduler,
     complete_files,
 )
 from ramsis.cli.options.policies import overhead_option
@@ -231,9 +230,9 @@ def capacity(
         return
     refuse_options(("min_in_time_by_class",), "needs requests with a size: --sizes.")
     compared = schedulers or BOTH
-    names = [NamedScheduler.of(text).text
-             for text in (also_with_cascades(compared) if cascades else compared)]
-    opinions = any(fleet_scheduler(name).given.get("cascades") for name in names)
+    names = also_with_cascades(compared) if cascades else compared
+    specs = [fleet_scheduler(name) for name in names]
+    opinions = any(spec.given.get("cascades") for spec in specs)
     _check_types(served.profile_names, cost, max_workers)
     read = served.profiles()
     terms: dict[str, Any] = {"slo_ms": merged_classes(served.slo_ms),

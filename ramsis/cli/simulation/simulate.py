@@ -23,7 +23,6 @@ from ramsis.cli.options.param_types import (
     OUT_FILE,
     SCHEDULER_TEXT,
     SLOW_SPELLS,
-    NamedScheduler,
     complete_files,
 )
 from ramsis.cli.options.policies import overhead_option
@@ -101,7 +100,7 @@ from ramsis.synthesis.certified import (
     gap_in_simulation,
     gives_second_opinions,
 )
-from ramsis.synthesis.schedulers import ComparedScheduler, Ready
+from ramsis.synthesis.schedulers import ComparedScheduler, Ready, fleet_scheduler
 from ramsis.tables import with_values
 
 _ANY_VIOLATION = 1.0 - 1e-12
@@ -320,7 +319,7 @@ def simulate_command(
         results.write([{**row, **_met(row, stated, targets, None)} for row in bounded], first,
                       [terms.inputs.profile], sizes=drawn_sizes)
         return
-    schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
+    schedulers = [fleet_scheduler(text) for text in scheduler_texts]
     if burst is not None and workload.loads is None:
         raise click.UsageError("--burst is for --load, which does not change before the burst.")
     cluster = served.cluster()
@@ -331,8 +330,7 @@ def simulate_command(
         monitor_ms=monitor_ms, stated_load=told, slowness=slowness,
         stated_slowness=told_slowness, network_ms=network_ms,
         slow_spells=_spells(slow_spells, cluster), seeds=seeds)
-    largest = max([largest_batch(sets),
-                   *(scheduler.spec.largest_batch for scheduler in schedulers)])
+    largest = max([largest_batch(sets), *(spec.largest_batch for spec in schedulers)])
     fleets = Fleets.of(cluster, service=service, network_ms=network_ms, max_batch=largest,
                        slowness=slowness, told_slowness=told_slowness)
     workloads = workload.workloads(fleets)
@@ -341,9 +339,9 @@ def simulate_command(
     if burst is not None:
         workloads = [Burst(offered, burst) for offered in workloads]
     compared = [*(Ready(spec, spec) for spec in sets),
-                *_ready(schedulers, cluster, workloads, service, told)]
+                *_ready(schedulers, scheduler_texts, cluster, workloads, service, told)]
     labels = [*(f"{spec.name} {path}" for spec, path in zip(sets, policies, strict=True)),
-              *(scheduler.text for scheduler in schedulers)]
+              *scheduler_texts]
     entries = [_Entry(label, ready.spec.on_cluster(fleets), ready.policies, path)
                for label, ready, path in zip_longest(labels, compared, policies)]
     played, first = _simulated(
@@ -449,10 +447,10 @@ def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | No
 
 
 def _ready(
-    schedulers: Sequence[NamedScheduler], cluster: Cluster, workloads: Sequence[Workload],
-    service: str, stated_load: float,
+    schedulers: Sequence[ComparedScheduler], texts: Sequence[str], cluster: Cluster,
+    workloads: Sequence[Workload], service: str, stated_load: float,
 ) -> list[Ready]:
-    """Prepare the schedulers, with policies for the loads of the workloads.
+    """Prepare the schedulers of these texts, with policies for the loads of the workloads.
 
     At a constant load there are policies for ``stated_load`` times the load, too.
     """
@@ -461,11 +459,9 @@ def _ready(
                        for load in spec.loads_for(workload)
                        for factor in ({1.0} if workload.varies else {1.0, stated_load})})
 
-    total = sum(len(levels(scheduler.spec)) for scheduler in schedulers)
-    with progress("policies", total) as advance:
-        return [scheduler.spec.ready(cluster, levels(scheduler.spec), service=service,
-                                     source=scheduler.text, on_level=advance)
-                for scheduler in schedulers]
+    with progress("policies", sum(len(levels(spec)) for spec in schedulers)) as advance:
+        return [spec.ready(cluster, levels(spec), service=service, source=text, on_level=advance)
+                for text, spec in zip(texts, schedulers, strict=True)]
 
 
 class _Played(NamedTuple):
