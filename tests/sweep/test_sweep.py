@@ -17,7 +17,6 @@ from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.files import read_json
 from ramsis.policy import read
 from ramsis.profiles import ProfileSet, save
-from ramsis.profiles import load as read_profile
 from ramsis.sim import (
     ConstantLoad,
     JellyfishPlus,
@@ -268,22 +267,29 @@ def test_tables_are_tidy(tiny_file, tmp_path):
         assert sum(own) == pytest.approx(1.0)
 
 
-def test_central_queue_policies_are_generated_and_replayed(tiny_file, tmp_path):
-    given = spec(tiny_file, scheduler=["central-queue:grid=fixed:10,max_queue=8", WORKER])
+def test_central_queue_policies_are_generated_and_replayed(tiny, tiny_file, tmp_path):
+    central = "central-queue:grid=fixed:10,violation_price=0.5,max_queue=8"
+    given = spec(tiny_file, scheduler=[central, WORKER], seeds=2)
     sweep = Sweep(given, tmp_path)
     assert sweep.todo == 8
     result = sweep.run()
-    profile = read_profile(tiny_file)
+    settings = SynthesisSettings(dispatch="central-queue", slo_ms=100.0, workers=2, service="p95",
+                                 grid="fixed:10", violation_price=0.5, max_queue=8)
     for row in result.rows[::2]:
-        settings = SynthesisSettings(
-            dispatch="central-queue", slo_ms=100.0, workers=2, service="p95", grid="fixed:10",
-                                 max_queue=8)
-        policy = generate_policy(profile, row["load_qps"], settings)
-        load = ConstantLoad(row["load_qps"], 500.0)
-        alone = simulate_profile(profile, Policies((policy,)), load, workers=2, slo_ms=100.0)
-        assert row["effective_accuracy"] == alone.effective_accuracy
+        policy = generate_policy(tiny, row["load_qps"], settings)
+        alone = simulate_profile(tiny, Policies((policy,)), ConstantLoad(row["load_qps"], 500.0),
+                                 workers=2, slo_ms=100.0, seeds=range(2)).row()
+        for measured in ("queries", "effective_accuracy"):
+            assert row[measured] == alone[measured]
         assert row["expected_accuracy"] == policy.expectations.accuracy
+        assert row["expected_effective_accuracy"] == policy.expectations.effective_accuracy
+    best = [max(row["expected_effective_accuracy"] for row in result.rows[at:at + 2])
+            for at in range(0, len(result.rows), 2)]
+    assert [value["expected_effective_accuracy"] for value in result.values] == best
     assert Sweep(given, tmp_path).todo == 0
+    for cell in (tmp_path / "cells").iterdir():
+        cell.unlink()
+    assert Sweep(given, tmp_path).todo == len(result.rows)  # the policies are there
 
 
 def test_model_switching_is_profiled_once_for_a_fleet(tiny_file, tmp_path):
@@ -311,28 +317,6 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(tiny_file, tmp_path)
     assert len(list((tmp_path / "out" / "policies").iterdir())) == len(loads)
     assert loads[-1] == pytest.approx(400 + 4 * 800**0.5, rel=1e-5)
     assert loads[0] <= 100
-
-
-@pytest.mark.slow
-def test_central_queue_policies_are_made_kept_and_simulated(tiny, tiny_file, tmp_path):
-    scheduler = "central-queue:violation_price=0.5,max_queue=8"
-    wanted = spec(tiny_file, seeds=2, load_qps=300, scheduler=[scheduler, WORKER])
-    result = run_sweep(wanted, tmp_path)
-    policy = generate_policy(tiny, 300.0, SynthesisSettings(
-        dispatch="central-queue", slo_ms=100.0, workers=2, service="p95",
-        violation_price=0.5, max_queue=8))
-    by_hand = simulate_profile(tiny, Policies((policy,)), ConstantLoad(300.0, 500.0), workers=2,
-                       slo_ms=100.0, seeds=range(2)).row()
-    row = result.rows[0]
-    assert (row["queries"], row["effective_accuracy"]) == (
-        by_hand["queries"], by_hand["effective_accuracy"])
-    assert row["expected_effective_accuracy"] == policy.expectations.effective_accuracy
-    best = max(r["expected_effective_accuracy"] for r in result.rows)
-    assert [v["expected_effective_accuracy"] for v in result.values] == [best]
-    assert Sweep(wanted, tmp_path).todo == 0
-    for cell in (tmp_path / "cells").iterdir():
-        cell.unlink()
-    assert Sweep(wanted, tmp_path).todo == 2  # the policies are there
 
 
 def test_drawn_service_times_are_bounded_and_fleets_know_them(tiny_file, tmp_path):
