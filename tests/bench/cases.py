@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import resource
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve.policy_iteration import NodeSolution, solve_on_nodes
 from ramsis.worker.structure import StructuredMDP, build_structured
 from ramsis.worker.structure.evaluation import state_frequency
+from tests.bench.timing import timed
 
 SLO_MS = 150.0
 WORKERS = 60
@@ -131,14 +133,17 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
+def report(done: Callable[[], Any]) -> None:
+    """Print a call's work, its times and the peak of memory after it, as one JSON object."""
+    work, timing = timed(done)
+    print(json.dumps({"work": asdict(work), "timing": asdict(timing), "peak_mb": peak_mb()}))
+
+
 def _main(profile: str, models: str, slo_ms: str, grid: str, load_qps: str) -> None:
     table = latency_table(Path(profile))
     if int(models) != len(table.models):
         table = along_the_front(table, int(models))
-    wall, cpu = time.perf_counter(), time.process_time()
-    work = Work.of(solve(table, float(load_qps), slo_ms=float(slo_ms), grid=grid))
-    timing = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
-    print(json.dumps({"work": asdict(work), "timing": timing, "peak_mb": peak_mb()}))
+    report(lambda: Work.of(solve(table, float(load_qps), slo_ms=float(slo_ms), grid=grid)))
 
 
 if __name__ == "__main__":

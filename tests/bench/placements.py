@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from placement_milp import Limits, place, problem_from_document
-from tests.bench.cases import peak_mb
+from tests.bench.cases import report
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT.parent / "shared" / "reference" / "placement_100_workers.json"
@@ -101,12 +101,5 @@ def solved(name: str, solver: str = "highs") -> PlacementWork:
         placement.effective_accuracy)
 
 
-def _main(name: str, solver: str = "highs") -> None:
-    wall, cpu = time.perf_counter(), time.process_time()
-    work = solved(name, solver)
-    timing = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
-    print(json.dumps({"work": asdict(work), "timing": timing, "peak_mb": peak_mb()}))
-
-
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    report(partial(solved, *sys.argv[1:]))

@@ -8,20 +8,15 @@ from typing import Any
 import pytest
 
 from placement_milp import Limits, place, problem_from_document
+from tests.bench.fresh import program_freshly
 from tests.bench.placements import PlacementWork, document
 from tests.bench.timing import Timing, process
 
 
 def solved_freshly(benchmark: Any, name: str, rounds: int = 5) -> tuple[PlacementWork, Timing]:
     """Work and median times of ``placements.py NAME``."""
-    found: list[dict[str, Any]] = []
-
-    def once() -> None:
-        found.append(json.loads(process("tests/bench/placements.py", name)[0]))
-
-    benchmark.pedantic(once, rounds=rounds)
-    times = Timing.of([Timing(**each["timing"]) for each in found])
-    return PlacementWork(**found[-1]["work"]), times
+    fresh = program_freshly(benchmark, rounds, PlacementWork, "placements.py", name)
+    return fresh.work, fresh.timing
 
 
 def test_a_hundred_workers(benchmark, ledger):
@@ -46,7 +41,7 @@ def test_a_hundred_workers_that_two_variants_may_share(benchmark, ledger):
 
 
 def test_ten_thousand_workers(benchmark, ledger):
-    _, hundred = solved_freshly(_Unwatched(), "hundred", rounds=3)
+    _, hundred = solved_freshly(None, "hundred", rounds=3)
     work, times = solved_freshly(benchmark, "ten-thousand")
     assert work.workers in (10_000, 9_900)
     assert work.status == "optimal"
@@ -62,11 +57,3 @@ def test_a_large_problem(benchmark, ledger):
     assert work.gap <= 1e-4
     assert 0.8 < work.effective_accuracy < 1.0
     ledger.time("placement, 1000 workers, 10 types, 184 variants, to 1e-4", times, 5.0)
-
-
-class _Unwatched:
-    """Stands in for pytest-benchmark where a reference is measured."""
-
-    def pedantic(self, function: Any, rounds: int) -> None:
-        for _ in range(rounds):
-            function()
