@@ -6,6 +6,7 @@ Only contents decide, never names, as similar formats have similar names.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -175,16 +176,11 @@ def _tables(path: Path) -> list[Path]:
 
 
 def _of_folder(path: Path) -> str:
-    counts: dict[str, int] = {}
-    for file in _files(path):
-        kind = _run_format(file)
-        if kind not in (None, "server-log"):  # a log beside the results of a benchmark
-            counts[kind] = counts.get(kind, 0) + 1
+    # A log may lie beside the results of a benchmark.
+    counts = Counter(kind for file in _files(path)
+                     if (kind := _run_format(file)) not in (None, "server-log"))
     tables = [] if counts else _tables(path)
-    for file in tables:
-        kind = _table_format(file)
-        if kind is not None:
-            counts[kind] = counts.get(kind, 0) + 1
+    counts.update(kind for file in tables if (kind := _table_format(file)) is not None)
     if len(counts) > 1:
         shown = ", ".join(f"{kind} ({n})" for kind, n in counts.items())
         raise InputFileError("files of several formats in this folder", where=str(path),

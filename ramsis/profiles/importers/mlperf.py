@@ -83,10 +83,9 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
                                allowed="SingleStream (batch size 1) or MultiStream")
     batch = 1 if scenario == "SingleStream" else int(_number(source, lines, "samples_per_query"))
     statistics = _statistics(source, lines)
-    rate = lines.get("QPS w/ loadgen overhead")
-    if rate is not None:
-        per_s = _number(source, lines, "QPS w/ loadgen overhead")
-        in_flight_refused(source.where, per_s, statistics["mean_ms"])
+    rate = "QPS w/ loadgen overhead"
+    if rate in lines:
+        in_flight_refused(source.where, _number(source, lines, rate), statistics["mean_ms"])
     return [MeasuredRun(statistics, batch=batch, notes=_notes(source, lines, scenario))]
 
 
@@ -104,8 +103,8 @@ def read_server(path: str | os.PathLike[str]) -> ServerRun:
         raise InputFileError("missing", where=f"{source.where}: Processed N queries")
     queries = max(1, int(counted[1]))
     slo_ns = _number(source, lines, "target_latency (ns)")
-    levels = [(float(found[1]) / 100.0, _number(source, lines, label)) for label in lines
-              if (found := _PERCENTILE.fullmatch(label))]
+    levels = [(float(level[1]) / 100.0, _number(source, lines, label)) for label in lines
+              if (level := _PERCENTILE.fullmatch(label))]
     # Beyond a percentile that is late all are late; up to one that is in time none are.
     some_late = _number(source, lines, "Max latency (ns)") > slo_ns
     above = [level for level, latency_ns in levels if latency_ns > slo_ns]
@@ -134,7 +133,7 @@ def _lines(source: Source) -> dict[str, str]:
 
 
 def _statistics(source: Source, lines: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    statistics: dict[str, Any] = {}
     for label, name in _STATISTICS.items():
         stated = next((key for key in lines if key.partition(" (")[0] == label), None)
         if stated is None:
@@ -142,11 +141,11 @@ def _statistics(source: Source, lines: dict[str, str]) -> dict[str, Any]:
         if stated != f"{label} (ns)":
             raise InputFileError("unknown unit", where=f"{source.where}: {label}", value=stated,
                                  allowed=f"{label} (ns)")
-        found[name] = _number(source, lines, stated) / 1e6
+        statistics[name] = _number(source, lines, stated) / 1e6
     queries = _QUERIES.search(source.text) or _PROCESSED.search(source.text)
     if queries:
-        found["n"] = int(queries[1])
-    return found
+        statistics["n"] = int(queries[1])
+    return statistics
 
 
 def _number(source: Source, lines: dict[str, str], label: str) -> float:

@@ -290,13 +290,10 @@ class Measurements:
 
     def of(self, row: CsvRow, model: str, batch: int) -> BatchSize:
         """Return the collected latencies of a model at a batch size, for a row."""
-        sizes = self.sizes.get(model)
-        if sizes is None:
-            sizes = self.sizes[model] = {}
-        size = sizes.get(batch)
-        if size is None:
-            size = sizes[batch] = BatchSize(model, batch, row, self._advice)
-        return size
+        sizes = self.sizes.setdefault(model, {})
+        if batch not in sizes:
+            sizes[batch] = BatchSize(model, batch, row, self._advice)
+        return sizes[batch]
 
     def models(self, path: Path, more: str | None = None) -> dict[str, MeasuredModel]:
         """Return the profiles of all models, in the order of their first rows."""

@@ -128,25 +128,25 @@ def _rows(source: Source) -> Iterator[str]:
 
 
 def _records(source: Source, tool: Tool) -> list[tuple[str, Sequence[Any]]]:
-    document = source.document()
-    value = document
+    value = source.document()
     for key in filter(None, tool.records.split(".")):
         value = value.get(key) if isinstance(value, dict) else None
     records = value if isinstance(value, list) else [value]
-    if not 0 < len(records) <= _MOST_RECORDS or not all(isinstance(one, dict) for one in records):
+    if not 0 < len(records) <= _MOST_RECORDS or not all(
+            isinstance(record, dict) for record in records):
         raise InputFileError(f"{tool.name} without its runs",
                              where=f"{source.where}: {tool.records}",
                              allowed=f"objects, 1 to {_MOST_RECORDS}")
-    found: list[tuple[str, Sequence[Any]]] = []
+    runs: list[tuple[str, Sequence[Any]]] = []
     for record in records:
         samples = record
         for key in tool.samples.split("."):
             if isinstance(samples, dict) and key not in samples and "report" in samples:
                 samples = samples["report"]
             samples = samples.get(key) if isinstance(samples, dict) else None
-        found.append(("\n".join(_lines(record, "", 0)),
-                      samples if isinstance(samples, list) else ()))
-    return found
+        runs.append(("\n".join(_lines(record, "", 0)),
+                     samples if isinstance(samples, list) else ()))
+    return runs
 
 
 def _lines(value: Any, name: str, depth: int) -> Iterator[str]:
@@ -182,7 +182,8 @@ def _of_all(text: str, head: str, tool: Tool, name: str) -> str | None:
     None if the figure is missing, or has several values.
     """
     for part in (text, head) if name in tool.figures else ():
-        values = {_groups(one)[0] for one in islice(_figure(tool, name).finditer(part), _OFTEN)}
+        values = {_groups(match)[0] for match in islice(
+            _figure(tool, name).finditer(part), _OFTEN)}
         if values:
             return values.pop() if len(values) == 1 else None
     return None

@@ -72,9 +72,9 @@ def read(path: Path, given: Given) -> dict[str, MeasuredModel]:
 
 def _whole(text: str) -> int | None:
     """Return a whole number >= 1, which may have zeros after the point; None for other texts."""
-    whole, _, rest = text.partition(".")
+    whole, _, decimals = text.partition(".")
     return int(whole) if (whole.isascii() and whole.isdecimal() and len(whole) < 10
-                          and int(whole) > 0 and not rest.strip("0")) else None
+                          and int(whole) > 0 and not decimals.strip("0")) else None
 
 
 @dataclass

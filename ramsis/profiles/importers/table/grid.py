@@ -200,8 +200,8 @@ def _of_json(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
 
 def _lines(text: str) -> bool:
     """Return whether a text has several lines of which the first is a JSON object."""
-    first, _, rest = text.strip().partition("\n")
-    return bool(rest.strip()) and first.startswith("{") and first.rstrip().endswith("}")
+    first, _, others = text.strip().partition("\n")
+    return bool(others.strip()) and first.startswith("{") and first.rstrip().endswith("}")
 
 
 def _records(

@@ -109,14 +109,14 @@ class SizedRows:
                 value=f"{lacking[0]} {self.unit}",
                 allowed="a row with batch size 1 for each size (or --models without this model)")
         law = self.law or "padded"
-        told = "as stated" if self.law else (
+        reason = "as stated" if self.law else (
             "members of a batch have one size, which fits padded and packed alike; --law packed "
             "where the back end does not pad")
         missing = len(cells) * len(sizes) - sum(map(len, cells.values()))
         self.notes.append(
             f"{name}: times by size in {self.unit}, {len(cells)} counts to {max(cells)} x "
             f"{len(sizes)} sizes from {min(sizes)} to {max(sizes)}"
-            f"{f' ({missing} of them not measured)' if missing else ''}; law {law}: {told}")
+            f"{f' ({missing} of them not measured)' if missing else ''}; law {law}: {reason}")
         # Batches of the largest size are the profile without sizes; a statistic becomes a grid if
         # all cells have it.
         counts, columns = sorted(cells), sorted(sizes)

@@ -34,5 +34,5 @@ def open_backend(name: str, options: Options) -> Backend:
     """Open the back end of that name."""
     check_known("no such back end", name, BACKENDS, "backend")
     module, _, attribute = BACKENDS[name].partition(":")
-    found: Backend = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)(options)
-    return found
+    backend: Backend = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)(options)
+    return backend

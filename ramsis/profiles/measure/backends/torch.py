@@ -82,7 +82,8 @@ class Torch:
         def run(prepared: Any) -> Any:
             with torch.inference_mode():
                 if isinstance(prepared, dict):
-                    answer = network(**{name: one.to(device) for name, one in prepared.items()})
+                    answer = network(**{name: tensor.to(device)
+                                        for name, tensor in prepared.items()})
                 else:
                     answer = network(prepared.to(device))
                 # transformers hand out the logits in an object of their own
