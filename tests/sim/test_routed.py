@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 
@@ -38,6 +38,7 @@ from ramsis.sim.schedulers import Greedy
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst
 from ramsis.synthesis.generate import modelled_policy
 from tests.sim.samples import Anything, fleet, lattice_arrivals, same, tiny
+from tests.sim.samples import run as run_engine
 from tests.synthesis.samples import linear_profile, settings
 
 
@@ -53,37 +54,30 @@ FAST = fleet([[3.0, 4.0], [7.0, 9.0]], workers=2, slo_ms=20.0)
 SLOW = fleet([[8.0, 10.0], [15.0, 18.0]], workers=3, slo_ms=20.0)
 
 
-def side_by_side(
-    engine: Engine, *starts: tuple[Callable[[WorkerGroup], Scheduler], float]
-) -> list[StationPlan]:
-    """One on each fleet of the engine."""
-    found, first = [], 0
-    for i, (own, (start, share)) in enumerate(zip(engine.world.fleets, starts, strict=True)):
-        workers = range(first, first + own.workers)
-        found.append(StationPlan(i, own, workers, Plan(str(i), start), share))
-        first = workers.stop
-    return found
-
-
-def routed(arrivals: NDArray[np.float64], station: NDArray[np.int64], fleets: list[Fleet]) -> Run:
+def routed(
+    arrivals: Sequence[float] | NDArray[np.float64], route: Callable[[int], int],
+    *starts: tuple[Callable[[WorkerGroup], Scheduler], float],
+) -> Run:
+    """A station on each fleet, with its scheduler and share of the load."""
     def start(engine: Engine) -> Scheduler:
-        each = central, 1.0 / len(fleets)
-        return Routed(engine, side_by_side(engine, *[each] * len(fleets)),
-                      lambda query: int(station[query]))
+        workers = range(2), range(2, 5)
+        return Routed(engine, [
+            StationPlan(i, own, workers[i], Plan(str(i), begin), share)
+            for i, (own, (begin, share)) in enumerate(
+                zip((FAST, SLOW), starts or [(central, 0.5)] * 2, strict=True))], route)
 
-    return Engine.of_fleets(fleets, fleets[0].requests(arrivals), 1e4, np.random.default_rng(0),
-                            100.0).serve(start)
+    return Engine.of_fleets([FAST, SLOW], FAST.requests(np.array(arrivals, dtype=float)), 1e4,
+                            np.random.default_rng(0), 100.0).serve(start)
 
 
 @given(lattice_arrivals(), st.integers(0, 2**20))
 def test_each_station_does_what_it_does_alone(arrivals, seed):
     stations = np.random.default_rng(seed).integers(0, 2, len(arrivals))
-    together = routed(arrivals, stations, [FAST, SLOW])
+    together = routed(arrivals, lambda query: int(stations[query]))
     first_worker, first_model = 0, 0
     for i, own in enumerate((FAST, SLOW)):
         mine = np.flatnonzero(stations == i)
-        alone = Engine.of_fleets((own,), own.requests(arrivals[mine]), 1e4,
-                                 np.random.default_rng(0), 100.0).serve(central)
+        alone = run_engine(own, central, arrivals[mine], 1e4, 100.0)
         np.testing.assert_array_equal(together.answered_ms[mine], alone.answered_ms)
         np.testing.assert_array_equal(together.model_of[mine], np.where(
             alone.model_of >= 0, alone.model_of + first_model, -1))
@@ -94,7 +88,7 @@ def test_each_station_does_what_it_does_alone(arrivals, seed):
 
 def test_figures_count_all_stations():
     arrivals = np.arange(0.0, 400.0, 5.0)
-    run = routed(arrivals, np.arange(len(arrivals)) % 2, [FAST, SLOW])
+    run = routed(arrivals, lambda query: query % 2)
     assert run.workers == 5
     assert run.models == (*FAST.models, *SLOW.models)
     found = measure(run)
@@ -114,12 +108,7 @@ def test_a_station_sees_its_part_of_the_load_and_of_the_workers():
                          len(self.engine.idle_workers())))
             self.engine.run(0, 0, [query])
 
-    def start(engine: Engine) -> Scheduler:
-        return Routed(engine, side_by_side(engine, (Looks, 0.25), (Looks, 0.75)),
-                      lambda query: query)
-
-    Engine.of_fleets([FAST, SLOW], FAST.requests(np.array([0.0, 1.0])), 10.0,
-                     np.random.default_rng(0), 100.0).serve(start)
+    routed([0.0, 1.0], lambda query: query, (Looks, 0.25), (Looks, 0.75))
     assert seen == [(25.0, 2, 2), (75.0, 3, 3)]
 
 
@@ -128,26 +117,15 @@ def test_a_station_cannot_use_a_worker_of_another():
         def on_arrival(self, query: int) -> None:
             self.engine.run(2, 0, [query])
 
-    def start(engine: Engine) -> Scheduler:
-        return Routed(engine, side_by_side(engine, (Greedy, 1.0), (Greedy, 0.0)), lambda query: 0)
-
     with pytest.raises(SchedulerError, match="a batch on a worker that cannot start one"):
-        Engine.of_fleets([FAST, SLOW], FAST.requests(np.array([0.0])), 10.0,
-                         np.random.default_rng(0), 100.0).serve(start)
+        routed([0.0], lambda query: 0, (Greedy, 1.0), (Greedy, 0.0))
 
 
 @given(lattice_arrivals(), st.integers(0, 2**20))
 def test_every_request_is_accounted_for(arrivals, seed):
-    rng = np.random.default_rng(seed)
-    station = rng.integers(0, 2, len(arrivals))
-
-    def start(engine: Engine) -> Scheduler:
-        return Routed(engine, side_by_side(engine, (partial(Anything, seed=seed), 0.5),
-                                           (partial(Anything, seed=seed + 1), 0.5)),
-                      lambda query: int(station[query]))
-
-    run = Engine.of_fleets([FAST, SLOW], FAST.requests(arrivals), 1e4, np.random.default_rng(0),
-                           100.0).serve(start)
+    station = np.random.default_rng(seed).integers(0, 2, len(arrivals))
+    run = routed(arrivals, lambda query: int(station[query]),
+                 *((partial(Anything, seed=seed + i), 0.5) for i in range(2)))
     assert int(run.size.sum()) == int(run.answered.sum())
     assert int((run.batch_of == -2).sum()) == len(run.drop_request)
     for worker in range(run.workers):
