@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.profiles import LatencyTable
-from ramsis.sim import Engine, Fleet, Plan, Run, Scheduler
+from ramsis.sim import ClosedLoop, Engine, Fleet, Plan, Run, Scheduler
 from ramsis.sim.compiled import replay
 from ramsis.sim.engine import WorkerGroup
 from ramsis.synthesis.generate import modelled_policy
@@ -64,11 +64,12 @@ def with_table(
 
 
 def run(
-    fleet: Fleet, start: Callable[[Engine], Scheduler], arrivals_ms: list[float],
+    fleet: Fleet, start: Callable[[Engine], Scheduler], arrivals_ms: list[float] | ClosedLoop,
     duration_ms: float = 1000.0, load_qps: float | None = 10.0,
 ) -> Run:
     """One run of the plain engine."""
-    requests = fleet.requests(np.array(arrivals_ms, dtype=float))
+    requests = arrivals_ms if isinstance(arrivals_ms, ClosedLoop) else fleet.requests(
+        np.array(arrivals_ms, dtype=float))
     return Engine.of_fleets((fleet,), requests, duration_ms, np.random.default_rng(0),
                             load_qps).serve(start)
 

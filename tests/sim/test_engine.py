@@ -13,7 +13,6 @@ from ramsis.errors import RamsisError
 from ramsis.sim import (
     ClosedLoop,
     ConstantLoad,
-    Engine,
     Run,
     Scheduler,
     SchedulerError,
@@ -162,8 +161,7 @@ def test_users_who_do_not_think_and_are_always_dropped_are_stopped():
 
     loop = ClosedLoop(1, 0.0, 10.0)
     with pytest.raises(SchedulerError, match="never stops dropping"):
-        Engine.of_fleets((fleet([[1.0]]),), loop, 10.0, np.random.default_rng(0), None).serve(
-            Refusing)
+        run(fleet([[1.0]]), Refusing, loop, 10.0)
 
 
 def test_timers_alone_do_not_keep_a_run_going_when_no_query_waits():
@@ -219,15 +217,13 @@ def test_every_query_of_a_closed_loop_is_accounted_for(users, think_ms, seed):
 
 
 def test_a_closed_loop_of_one_user_cycles_through_service_and_thinking():
-    done = Engine.of_fleets((fleet([[10.0]]),), ClosedLoop(1, 5.0, 60.0), 60.0,
-                            np.random.default_rng(0), None).serve(partial(Logged, log=[]))
+    done = run(fleet([[10.0]]), partial(Logged, log=[]), ClosedLoop(1, 5.0, 60.0), 60.0)
     assert done.arrival_ms.tolist() == [0.0, 15.0, 30.0, 45.0]
 
 
 def test_a_closed_loop_keeps_its_users_busy():
     """Six users, two workers, 10 ms each: throughput 200/s, response 30 ms."""
-    done = Engine.of_fleets((fleet([[10.0]], workers=2),), ClosedLoop(6, 0.0, 1000.0), 1000.0,
-                            np.random.default_rng(0), None).serve(partial(Logged, log=[]))
+    done = run(fleet([[10.0]], workers=2), partial(Logged, log=[]), ClosedLoop(6, 0.0, 1000.0))
     assert done.requests == 6 + 2 * 99
     assert (done.answered_ms - done.arrival_ms)[6:].tolist() == [30.0] * 198
 
