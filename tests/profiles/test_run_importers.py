@@ -135,6 +135,11 @@ def test_a_run_of_aiperf_gives_samples_and_its_summary_model():
     assert alone.batches[0].quantiles_ms is None
 
 
+def test_a_summary_of_aiperf_may_not_state_the_requests_in_flight(tmp_path):
+    found = read(written(tmp_path, *change("aiperf", '"concurrency": 1', '"rate": 1')), batch=1)
+    assert "does not state how many requests were in flight" in notes(found)
+
+
 def test_runs_of_a_folder_of_several_formats_are_joined_by_pattern():
     found = read(FILES, {"*b1/*": 1, "aiperf-b4/*": 4}, format="aiperf")
     assert [item.batch for item in only(found).batches] == [1, 4]
