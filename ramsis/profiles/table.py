@@ -263,7 +263,7 @@ def _pooled(
 def unpadded(
     batches: NDArray[np.int64], values_ms: NDArray[np.float64], max_batch: int
 ) -> NDArray[np.float64]:
-    """Return v(m, 1 … B), the times of a row without padding, for arguments of `fill_row`."""
+    """Return v(m, 1 … B), the times of a row without padding; arguments as for ``fill_row``."""
     sizes = np.arange(1, max_batch + 1)
     filled = np.interp(sizes, batches, values_ms)
     beyond = sizes > batches[-1]
