@@ -18,7 +18,7 @@ from ramsis.policy import Policy, policy_text
 from ramsis.runtime.decisions import Drop
 from ramsis.runtime.selector import Selector
 from ramsis.runtime.table import DROP_CODE
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import generate_policy
 from ramsis.synthesis.generate import modelled_policy
 from ramsis.synthesis.simulated import simulated
 from ramsis.worker.problem import MAX_QUEUE
@@ -150,14 +150,6 @@ def test_dominated_models_are_left_out():
     profile = samples.linear_profile((0.6, 4.0, 2.0), (0.5, 5.0, 3.0), (0.9, 20.0, 15.0))
     policy = generate_policy(profile, 100.0, samples.SETTINGS)
     assert [m.name for m in policy.models] == ["m0", "m2"]
-
-
-def test_equal_settings_have_one_fingerprint():
-    first = SynthesisSettings(slo_ms=100, workers=4, max_queue=8)
-    second = SynthesisSettings(slo_ms=100.0, workers=np.int64(4), max_queue=np.int64(8))
-    assert fingerprint(first.as_dict()) == fingerprint(second.as_dict())
-    other = SynthesisSettings(slo_ms=100.0, workers=4, max_queue=9)
-    assert fingerprint(first.as_dict()) != fingerprint(other.as_dict())
 
 
 @pytest.mark.parametrize(
