@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from ramsis.sized.policy import SizedPolicy, generate_sized, write_sized
 from ramsis.verify import sized
 from ramsis.verify.sized import verify_sized
 from scripts.sized import CELLS
+from tests.verify.mutations import numbers, put
 
 TOLERANCE = 1e-4
 LOAD_QPS = 3600.0
@@ -49,24 +48,9 @@ def test_a_file_as_generated_holds(document, tmp_path):
     assert failing(document, tmp_path) == set()
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where the numbers of a document stand."""
-    items = (value.items() if isinstance(value, dict) else
-             enumerate(value) if isinstance(value, list) else ())
-    for key, part in items:
-        yield from places(part, (*path, key))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        yield path
-
-
 def changed(document: dict[str, Any], path: tuple[Any, ...], factor: float) -> dict[str, Any]:
     """The document with one of its numbers multiplied."""
-    result = copy.deepcopy(document)
-    part: Any = result
-    for key in path[:-1]:
-        part = part[key]
-    part[path[-1]] *= factor
-    return result
+    return put(document, path, factor * dict(numbers(document))[path])
 
 
 def test_each_figure_of_the_promise_is_derived(document, tmp_path, monkeypatch):
@@ -81,7 +65,8 @@ def test_each_figure_of_the_promise_is_derived(document, tmp_path, monkeypatch):
         return all(check.holds for check in sized.checks(policy, again, played, TOLERANCE))
 
     skipped = {"runs", "requests", "rule_gain_half_width", "sizes"}
-    tried = [path for path in places(document["expectations"]) if not skipped & set(path)]
+    tried = [path for path, value in numbers(document["expectations"])
+             if not isinstance(value, bool) and not skipped & set(path)]
     assert holds(document)
     assert len(tried) > 30
     for path in tried:
