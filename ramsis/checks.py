@@ -198,7 +198,8 @@ def _of_class(cls: type, inner: tuple[Any, ...]) -> _Kind | None:
         return _Kind(callable, "something to call")
     if issubclass(cls, os.PathLike):
         return _Kind(lambda value: isinstance(value, os.PathLike), "a path")
-    if _is_sequence(cls):
+    if ((cls in (list, tuple, set, frozenset) or cls.__module__ == "collections.abc")
+            and issubclass(cls, collections.abc.Iterable)):
         return _sequence(_items_of(inner), arrays=cls not in (tuple, list, set, frozenset))
     if issubclass(cls, enum.Enum):
         return _Kind(lambda value: isinstance(value, cls | str),
@@ -210,11 +211,6 @@ def _of_class(cls: type, inner: tuple[Any, ...]) -> _Kind | None:
         return _Kind(lambda value: all(hasattr(value, member) for member in wanted),
                      f"a {name}, with {', '.join(dict.fromkeys(wanted))}")
     return _Kind(lambda value: isinstance(value, cls), f"a {name}")
-
-
-def _is_sequence(cls: type) -> bool:
-    plain = cls in (list, tuple, set, frozenset) or cls.__module__ == "collections.abc"
-    return plain and issubclass(cls, collections.abc.Iterable)
 
 
 def _items_of(inner: tuple[Any, ...]) -> _Kind | None:

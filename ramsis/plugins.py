@@ -138,7 +138,8 @@ def own(
     try:
         return attrgetter(attribute)(module)
     except AttributeError as reason:
-        names = _defined(module)
+        names = sorted(name for name, value in vars(module).items() if callable(value)
+                       and getattr(value, "__module__", None) == module.__name__)
         near = difflib.get_close_matches(attribute, names, _NEAR) or names[:2 * _NEAR]
         raise refusal(reason, ", ".join(near)) from reason
 
@@ -202,9 +203,3 @@ def _see_here() -> None:
     """Allow the import of modules in the current folder, after all other places."""
     if "" not in sys.path:
         sys.path.append("")
-
-
-def _defined(module: ModuleType) -> list[str]:
-    """Return the names of the classes and functions that a module defines."""
-    return sorted(name for name, value in vars(module).items()
-                  if callable(value) and getattr(value, "__module__", None) == module.__name__)

@@ -43,7 +43,8 @@ def brief(self: Any) -> str:
     title = values.pop("name") if isinstance(values.get("name"), str) else ""
     parts = [_part(name, value) for name, value in values.items()
              if value is not None and not (isinstance(value, str | tuple) and not value)]
-    return _cut(f"<{kind}{title and ' '}{title}: {', '.join(sorted(parts, key=_is_count))}>")
+    parts.sort(key=lambda part: part[0].isdigit())  # counts come last
+    return _cut(f"<{kind}{title and ' '}{title}: {', '.join(parts)}>")
 
 
 def _cut(text: str) -> str:
@@ -85,10 +86,6 @@ def _part(name: str, value: Any) -> str:
             value, "_fields"):
         return f"{len(value)} {name}"
     return f"{name}=<{type(value).__name__}>"
-
-
-def _is_count(part: str) -> bool:
-    return part[0].isdigit()
 
 
 if TYPE_CHECKING:

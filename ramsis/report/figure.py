@@ -279,8 +279,9 @@ def plot_panels(
                 _log_like(axes_row[0])
             if (row.log_like or row.from_zero) and not _any_above_zero(row):
                 _flat(axes_row)
-            if row.from_zero:
-                _from_zero(axes_row[0], row.reach)
+            if row.from_zero:  # just below, so that markers at 0 stand on the axis whole
+                top = max(axes_row[0].get_ylim()[1], row.reach)
+                axes_row[0].set_ylim(-_BELOW * top, top)
             if row.whole:
                 axes_row[0].yaxis.get_major_locator().set_params(integer=True)
         for axes, panel in zip(grid[0], rows[0].panels, strict=True):
@@ -364,12 +365,6 @@ def _any_above_zero(row: PanelRow) -> bool:
     values = [value for panel in row.panels for line in panel.lines for value in line.y
               if value is not None and value == value]
     return not values or max(values) > 0.0
-
-
-def _from_zero(axes: Axes, reach: float) -> None:
-    """Begin an axis just below 0, so that markers at 0 stand on it whole."""
-    top = max(axes.get_ylim()[1], reach)
-    axes.set_ylim(-_BELOW * top, top)
 
 
 def _flat(axes_row: Sequence[Axes]) -> None:

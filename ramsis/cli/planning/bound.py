@@ -13,7 +13,6 @@ import numpy as np
 
 from ramsis import report
 from ramsis.bounds import (
-    CascadeBound,
     FluidBound,
     WorkerSecondsTerms,
     cascade_bound,
@@ -328,7 +327,9 @@ class _Bounds:
                                         else solve(gathering=True).upper_bound),
                 "query_price": bound.query_price,
                 "worker_price": bound.worker_price, "time_price": bound.time_price,
-                "mix": _mix_with_cascades(bound)}
+                "mix": [{"model": part.model, "batch": part.batch, "share": part.share,
+                         "second": [dict(zip(("model", "batch", "share"), second, strict=True))
+                                    for second in part.second]} for part in bound.mix]}
 
     def poisson(self, load_qps: float, most: float) -> float | None:
         """Return the tighter bound for Poisson arrivals, capped at ``most``.
@@ -376,12 +377,6 @@ def _shares_in_words(row: dict[str, Any]) -> dict[str, str]:
         "classes": ", ".join(f"{slo_class['slo_ms']:g} ms {slo_class['effective_accuracy']:.4f}"
                              for slo_class in row["classes"]),
     }
-
-
-def _mix_with_cascades(bound: CascadeBound) -> list[dict[str, Any]]:
-    return [{"model": part.model, "batch": part.batch, "share": part.share,
-             "second": [{"model": model, "batch": batch, "share": share}
-                        for model, batch, share in part.second]} for part in bound.mix]
 
 
 def _mix_words(mix: list[dict[str, Any]]) -> str:

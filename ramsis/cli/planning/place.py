@@ -83,7 +83,9 @@ def place(
     placement = solve(milp.read_problem(problem_file), limits)
     milp.write_placement(placement, out, command=command_line())
     if as_json:
-        _print_json(placement)
+        print_json(placement.rows(), **{
+            name: value for name, value in placement.to_document().items()
+            if name not in ("format", "groups", "problem")})
     else:
         _print_tables(placement)
         click.echo(f"\nplacement in {out}")
@@ -91,13 +93,6 @@ def place(
         plot_placement(placement, plot)
     if placement.status == milp.SearchStatus.INTERRUPTED:
         click.get_current_context().exit(_INTERRUPTED)
-
-
-def _print_json(placement: Placement) -> None:
-    document = placement.to_document()
-    for name in ("format", "groups", "problem"):
-        del document[name]
-    print_json(placement.rows(), **document)
 
 
 def _print_tables(placement: Placement) -> None:

@@ -57,12 +57,18 @@ def scenario_capacity(
     with_workers(read.scenario, grow.partition(":")[0], 1)  # refuses a type that there is not
     for text in schedulers:
         scheduler_named(text)
+    asked = {"grow": grow, **read.document, **{key: plain(value) for key, value in terms.items()}}
     with progress("lower bound", None):
-        bounds, missed = rows_of([_bound_question(read, grow, terms)], engine, keep, lambda: None)
+        bounds, missed = rows_of([Question(
+            partial(_bound, read.scenario, grow, terms),
+            {"asked": "capacity of a scenario, bound", **asked})], engine, keep, lambda: None)
     if missed:
         raise missed[0]
-    terms = {**terms, "least": bounds[0]["least"]}
-    searches = [_question(read, text, grow, terms) for text in schedulers]
+    least = bounds[0]["least"]
+    searches = [Question(
+        partial(_search, read.scenario, text, grow, {**terms, "least": least}),
+        {"asked": "capacity of a scenario", **scheduler_inputs(text), **asked,
+         "least": plain(least)}) for text in schedulers]
     # In this process each search shows its own progress.
     with progress("searches", len(searches), shown=engine.elsewhere) as advance:
         rows, missed = rows_of(searches, engine, keep, advance)
@@ -80,26 +86,8 @@ def scenario_capacity(
 
 
 
-def _bound_question(read: SweepScenario, grow: str, terms: Mapping[str, Any]) -> Question:
-    """Return the job that computes the least workers or memory that the bound allows."""
-    return Question(
-        partial(_bound, read.scenario, grow, terms),
-        {"asked": "capacity of a scenario, bound", "grow": grow, **read.document,
-         **{key: plain(value) for key, value in terms.items()}})
-
-
 def _bound(scenario: Scenario, grow: str, terms: Mapping[str, Any]) -> dict[str, Any]:
     return {"least": fewest_by_scenario_bound(scenario, grow, **terms)}
-
-
-def _question(
-    read: SweepScenario, scheduler: str, grow: str, terms: Mapping[str, Any]
-) -> Question:
-    """Return the job that searches a scheduler's fewest workers or least memory."""
-    return Question(
-        partial(_search, read.scenario, scheduler, grow, terms),
-        {"asked": "capacity of a scenario", "grow": grow, **scheduler_inputs(scheduler),
-         **read.document, **{key: plain(value) for key, value in terms.items()}})
 
 
 def _search(

@@ -212,8 +212,9 @@ def _print(
         say(f"{count} in {folder} ({MANIFEST_NAME} lists them){new}")
         return
     shown = [column for column in columns if column in filled or column.key == "words"]
-    print_rows(shown, [{**row, "words": _station_words(level)}
-                       for row, level in zip(rows, levels, strict=True)])
+    print_rows(shown, [{**row, "words": ", ".join(
+        f"{station.name} ({station.policy.load_qps / level.load_qps:.1%})"
+        for station in level.stations)} for row, level in zip(rows, levels, strict=True)])
     click.echo()
     say(f"{folder / MANIFEST_NAME} lists the policies of each station")
 
@@ -256,8 +257,3 @@ def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:
             "expected_violation_rate": station.policy.expectations.violation_rate,
             "upper_bound": station.policy.expectations.upper_bound} for station in level.stations],
     }
-
-
-def _station_words(level: Level[Policy]) -> str:
-    return ", ".join(f"{station.name} ({station.policy.load_qps / level.load_qps:.1%})"
-                     for station in level.stations)

@@ -191,7 +191,8 @@ def _audit_sizes(
         print_json([row])
         return
     levels = [("achieved", row, row["by_class"]),
-              *((_replayed_words(figures["scheduler"]), figures, figures["by_class"])
+              *(("policy for this load" if figures["scheduler"] == "central-queue"
+                 else figures["scheduler"], figures, figures["by_class"])
                 for figures in result.replayed)]
     print_rows(AUDITED[:-1], [
         *({**figures, "what": what} for what, figures, _ in levels),
@@ -241,11 +242,6 @@ def _best_words(best: dict[str, Any] | None, dispatch: str) -> str:
     opinions = (f" ({best['second_opinions']:.1%} second opinions)"
                 if best.get("second_opinions") else "")
     return f"best policy: {scheduler_words(best['scheduler'])}{level}{opinions}"
-
-
-def _replayed_words(scheduler: str) -> str:
-    """Return the name of a scheduler's row; ``policy`` for the policy of the log's load."""
-    return "policy for this load" if scheduler == "central-queue" else scheduler
 
 
 def _show(result: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) -> None:

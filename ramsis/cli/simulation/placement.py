@@ -98,7 +98,9 @@ def _station_row(placed: StationOutcome, family: str, use: int) -> dict[str, Any
     return {
         "family": family, "station": station.name, "worker_type": station.worker_type,
         "workers": list(station.workers), "variants": list(outcome.use.variants),
-        "batch": outcome.use.batch, "dispatch": _dispatch(placed),
+        "batch": outcome.use.batch, "dispatch": (
+            placed.policy.dispatch if placed.policy is not None else
+            "duty-cycle" if len(placed.uses) > 1 else "fixed"),
         "load_qps": outcome.use.load_qps,
         "slo_ms": outcome.use.family.slo_ms, "utilisation": station.utilisation,
         "simulated_utilisation": sum(placed.busy) / len(placed.busy),
@@ -107,12 +109,6 @@ def _station_row(placed: StationOutcome, family: str, use: int) -> dict[str, Any
         "expected_violation_rate": promise and promise.violation_rate,
         "upper_bound": promise and promise.upper_bound, **_simulated(outcome.simulated),
     }
-
-
-def _dispatch(placed: StationOutcome) -> str:
-    if placed.policy is not None:
-        return placed.policy.dispatch
-    return "duty-cycle" if len(placed.uses) > 1 else "fixed"
 
 
 def _simulated(seeds: Sequence[Figures]) -> dict[str, Any]:

@@ -38,7 +38,8 @@ class Styles(NamedTuple):
 
 def page_text(title: str, sections: Sequence[Section]) -> str:
     """Return the document."""
-    script = _script()
+    script = '(() => {\n"use strict";\n' + "\n".join(
+        _asset(f"{name}.js") for name in _SCRIPTS) + "})();\n"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
                "base-uri 'none'; form-action 'none'")
@@ -164,11 +165,6 @@ def _styled(spec: Mapping[str, Any], styles: Styles) -> Mapping[str, Any]:
 
 def _asset(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text("utf-8")
-
-
-def _script() -> str:
-    return '(() => {\n"use strict";\n' + "\n".join(
-        _asset(f"{name}.js") for name in _SCRIPTS) + "})();\n"
 
 
 def _contents(sections: Sequence[Section]) -> str:
