@@ -46,14 +46,30 @@ def types_in_words(worker_types: Mapping[str, int]) -> str:
 
 
 class Station(NamedTuple, Generic[P]):
-    """Station: workers of one type, with their queues and policy."""
+    """Station: workers of one type, with their queues and policy.
 
-    name: str  # unique at its level
-    worker_types: tuple[str, ...]  # names of the type; several if their service times are equal
+    Attributes
+    ----------
+    name
+        Unique at its level.
+    worker_types
+        Names of the worker type; several if their service times are equal.
+    workers
+        Number of workers.
+    load_qps
+        Requests per second that are routed to the station, as its policy assumes.
+    share
+        By SLO in ms, the share of the class's requests that is routed to the station.
+    policy
+        A policy, or its selector.
+    """
+
+    name: str
+    worker_types: tuple[str, ...]
     workers: int
-    load_qps: float  # load that is routed to the station, as its policy assumes
-    share: Mapping[float, float]  # by SLO in ms, the share of the class's requests routed to it
-    policy: P  # a policy, or its selector
+    load_qps: float
+    share: Mapping[float, float]
+    policy: P
 
     def __repr__(self) -> str:
         return brief(self)
@@ -65,13 +81,27 @@ class Station(NamedTuple, Generic[P]):
 
 
 class Level(NamedTuple, Generic[P]):
-    """Level of a policy set: its stations for one load, slowness and arrival process."""
+    """Level of a policy set: its stations for one load, slowness and arrival process.
 
-    load_qps: float  # of all stations together
-    arrivals: str  # label of the arrival process
+    Attributes
+    ----------
+    load_qps
+        Total load of all stations.
+    arrivals
+        Label of the arrival process.
+    stations
+        One or more.
+    expected
+        Promised figures of all stations together, as JSON values by the manifest's names.
+    slowness
+        Service time that the policies assume, as a multiple of the profiled one.
+    """
+
+    load_qps: float
+    arrivals: str
     stations: tuple[Station[P], ...]
-    expected: Mapping[str, Any]  # promised figures of all stations, by the manifest's names
-    slowness: float = 1.0  # service time that the policies assume, relative to the profiled one
+    expected: Mapping[str, Any]
+    slowness: float = 1.0
 
     def __repr__(self) -> str:
         return brief(self)
@@ -112,11 +142,20 @@ class Level(NamedTuple, Generic[P]):
 
 
 class Choice(NamedTuple, Generic[P]):
-    """Level that was chosen for an anticipated load and slowness."""
+    """Level that was chosen for an anticipated load and slowness.
+
+    Attributes
+    ----------
+    level
+    above_highest
+        Whether the load exceeds every level, so that the policies' promises do not hold.
+    slowness
+        Service time as a multiple of the one that the level's policies assume, 1 or more; see
+        :meth:`~ramsis.runtime.selector.Selector.when_slow`.
+    """
 
     level: Level[P]
-    above_highest: bool  # whether the load exceeds every level, so that no promise holds
-    # service time relative to the one that the policies assume, 1 or more; see Selector.when_slow
+    above_highest: bool
     slowness: float = 1.0
 
     def __repr__(self) -> str:

@@ -38,30 +38,57 @@ they may be dropped. A table may drop requests only with ``drop``."""
 
 
 class DecisionTable(NamedTuple):
-    """Decision table of a policy, checked for lookups."""
+    """Decision table of a policy, checked for lookups.
 
-    models: tuple[str, ...]  # names, fastest first
-    # SLO, load and workers (of all queues) that the policy was made for
+    Attributes
+    ----------
+    models
+        Names, fastest first.
+    slo_ms, load_qps, workers
+        SLO, load and workers (of all queues) that the policy was made for.
+    dispatch
+        How requests reach the workers, one of :data:`~ramsis.runtime.routing.DISPATCHES`.
+    arrivals
+        Label of the arrival process, see :func:`arrivals_label`.
+    idle
+        Levels of idle workers, increasing from 0 to the workers of one queue.
+    queued
+        Levels of queued requests, increasing, the first ones 0 and 1.
+    slack_ms
+        Low edges of the slack bins, increasing from 0.
+    actions
+        Model index and batch of each action.
+    rows
+        Distinct rows, each a flat list of pairs of a slack bin and the code from this bin on: an
+        index into ``actions``, or :data:`WAIT_CODE`, or :data:`DROP_CODE`.
+    row_of
+        ``row_of[i-1][n-1]``: index of the row for idle level i and queue level n.
+    longer_queue
+        Code for a queue longer than the last level, not to wait; or :data:`AS_LAST_CODE`.
+    spare_idle
+        Number of idle workers from which, with an empty queue, late answers do not delay others.
+    run_as
+        For each model the batch size to run for batches of 1, 2, …; other batches are not padded.
+    slowness
+        Service time that the policy assumes, as a multiple of the profiled one.
+    """
+
+    models: tuple[str, ...]
     slo_ms: float
     load_qps: float
     workers: int
-    dispatch: str  # how requests reach the workers, one of ramsis.runtime.routing.DISPATCHES
-    arrivals: str  # label of the arrival process, see arrivals_label
-    idle: tuple[int, ...]  # levels of idle workers, increasing from 0 to those of one queue
-    queued: tuple[int, ...]  # levels of queued requests, increasing, the first ones 0 and 1
-    slack_ms: tuple[float, ...]  # low edges of the slack bins, increasing from 0
-    actions: Sequence[Sequence[int]]  # model index and batch of each
-    # Distinct rows, each a flat list of pairs of a slack bin and the code from this bin on: an
-    # index into ``actions``, or WAIT_CODE, or DROP_CODE.
+    dispatch: str
+    arrivals: str
+    idle: tuple[int, ...]
+    queued: tuple[int, ...]
+    slack_ms: tuple[float, ...]
+    actions: Sequence[Sequence[int]]
     rows: Sequence[Sequence[int]]
-    # row_of[i-1][n-1]: index of the row for idle level i and queue level n
     row_of: Sequence[Sequence[int]]
-    longer_queue: int  # code for a queue longer than the last level, not to wait; or AS_LAST_CODE
-    # idle workers from which, with an empty queue, late answers do not delay others
+    longer_queue: int
     spare_idle: int | None = None
-    # for each model the batch size to run for batches of 1, 2, …; other batches are not padded
     run_as: Sequence[Sequence[int]] = ()
-    slowness: float = 1.0  # assumed service time, as a multiple of the profiled one
+    slowness: float = 1.0
 
     def __repr__(self) -> str:
         return brief(self)
