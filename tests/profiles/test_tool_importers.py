@@ -103,6 +103,7 @@ def test_a_folder_of_timm_results_joins_their_batch_sizes(tmp_path):
 def test_timm_accuracies_count_at_the_size_that_was_timed(tmp_path):
     results = written(tmp_path, TIMM_RESULTS_CSV, "results.csv")
     assert read_accuracy(results) == {"small@224": 0.7025, "large@288": 0.815}
+    assert read_accuracy(written(tmp_path, "model,top1,top1_err\na,70,30\n")) == {"a": 0.7}
     path = written(tmp_path, TIMM_CSV)
     assert models(path, results)["large"].accuracy == 0.815
     other = written(tmp_path, TIMM_CSV.replace("288", "224"), "other.csv")
