@@ -117,15 +117,20 @@ def serving(
 
 
 def live_run(
-    policy: Policy, variants: Path, data: Path, load: Load, *, overhead_ms: float = 0.0
+    policy: Policy, variants: Path, data: Path, load: Load, *, overhead_ms: float = 0.0,
+    code: Sequence[str] = (),
 ) -> Live:
-    """Serve by a policy, send the load, and stop; the server takes the overhead from slacks."""
+    """Serve by a policy, send the load, and stop.
+
+    The server takes the overhead from slacks; the variants file may name the functions ``code``.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_set(folder / "policies", set_of([policy]), created_by="scripts/fidelity.py")
         with serving([folder / "policies", "--variants", variants.resolve(), "--load",
                       repr(load.load_qps), "--overhead-ms", f"{overhead_ms:.6g}", "--request-log",
-                      folder / "server.csv"], folder) as endpoint:
+                      folder / "server.csv", *(["--code", ",".join(code)] if code else [])],
+                     folder) as endpoint:
             # The first requests meet caches that are cold.
             send(endpoint.url, data, Load(load.load_qps, 1.0, load.seed + 1000, load.slo_ms),
                  folder / "warm.csv", policy.workers)
