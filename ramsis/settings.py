@@ -41,7 +41,10 @@ class Setting:
     metavar: str | None
 
     def default_with(self, *words: str) -> Any:
-        """Return the default for the values ``words`` of other settings; the first key decides."""
+        """Return the default where other settings have the values ``words``.
+
+        It is that of the first word with a default of its own.
+        """
         return next((self.defaults[word] for word in words if word in self.defaults),
                     self.default)
 

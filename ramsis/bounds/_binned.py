@@ -188,8 +188,8 @@ class _Program:
         """Add rows value(k) = value(k − 1) + Σ more − Σ less for all edges k; columns by number.
 
         Column ``more[i]`` enters at the edge ``after[i]``, and ``less`` has columns with the edges
-        at which they leave; those beyond the last edge never do. value(0) is ``first``, or free if
-        that is None. With ``equal`` false the rows are value(k) <= ….
+        at which they leave; those beyond the last edge never do. value(−1) is ``first``; if
+        that is None, value(0) is free. With ``equal`` false the rows are value(k) <= ….
         """
         k = np.arange(self.edges)
         inside = after < self.edges

@@ -320,7 +320,11 @@ class ProfileSet:
                           caption=f"Profile set {self.name}")
 
     def plot(self, *, batch: int = 1, statistic: Statistic = "p95") -> Any:
-        """Return the figure of `ramsis profile plot` (:class:`matplotlib.figure.Figure`)."""
+        """Return a figure of accuracy against latency, and of latency by batch size.
+
+        It is that of `ramsis profile plot` (:class:`matplotlib.figure.Figure`). Models are
+        compared at batch size ``batch``, and latencies are the ``statistic``.
+        """
         return figure_of("profile", self, batch=batch, statistic=statistic)
 
     def to_frame(self) -> pd.DataFrame:

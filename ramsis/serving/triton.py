@@ -224,7 +224,7 @@ class TritonPythonModel:
         self._sends.add(taken.sender, partial(self._answer, taken.sender, result))
 
     def _answer(self, sender: Any, result: Answer | RamsisError) -> None:
-        """Send the answer or the error; its time counts as overhead."""
+        """Send the answer or the error; the time from the batch to the answer is overhead."""
         if isinstance(result, OverloadedError):
             _send(sender, _refusal(result, triton.TritonError.UNAVAILABLE))
         elif isinstance(result, RamsisError):

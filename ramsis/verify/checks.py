@@ -85,14 +85,15 @@ def interval_checks(
 
 
 def least_dual(accuracy: FloatArray, price: FloatArray) -> float:
-    """Minimise y + max(0, max accuracy − y·price) over y >= 0 by bisection."""
+    """Return the minimum over y >= 0 of y + max(0, max_i (accuracy_i − y·price_i))."""
     return least_dual_of_classes([(1.0, accuracy, price)])
 
 
 def least_dual_of_classes(classes: Sequence[tuple[float, FloatArray, FloatArray]]) -> float:
-    """Minimise y + Σ_c share_c·max(0, max accuracy_c − y·price_c) over y >= 0.
+    """Return the minimum over y >= 0 of y + Σ_c share_c·max(0, max_i (accuracy_ci − y·price_ci)).
 
-    ``classes`` are triples: a share, and arrays of the accuracy and the price of each column.
+    It is the dual of a linear program in which class c has ways i to answer, each with an accuracy
+    and a worker time, its price. ``classes`` are triples of share, accuracies and prices.
     """
     def best(y: float) -> list[tuple[float, float, float]]:
         """Return share, reduced value and price of each class's best column, if value > 0."""

@@ -1,8 +1,10 @@
-"""Compiled loops that build the linear system of a policy's values and its statistics.
+"""Compiled loops for a central queue: the linear system of a policy's values, and its rates.
 
-Indices: x = 0 just after an arrival, 1 at an end of a batch; i an idle level, n a queue level, j a
-slack bin, a an action. Rows of idle level 0 are empty but for the diagonal: with no worker idle
-nothing is decided.
+A *level* is a point of the grid of idle workers (i) or of queued requests (n). Indices: x = 0 just
+after an arrival, 1 at an end of a batch; j a slack bin of the first request, a an action. A policy
+drops down to queue level ``to[i, n, j]``, then runs action ``action[i, n, j]``, or waits if this
+is negative. Rows of idle level 0 are empty but for the diagonal: with no worker idle nothing is
+decided.
 """
 
 from __future__ import annotations
@@ -404,7 +406,12 @@ def rates(
     model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16], visits: FloatArray,
     last: FloatArray,
 ) -> ChainRates:
-    """Return the rates of a policy from the visits of each row: (3, I, N), and (N, J)."""
+    """Return the rates of a policy.
+
+    ``visits``, (3, I, N), are the rates of waiting, of decisions at an end of a batch, and of
+    those after an arrival; ``last``, (N, J), of decisions with one idle worker. There a bin that decides
+    as the one below it refers to that row, so its visits are taken off again.
+    """
     queue_of, batch, arrivals, drawn = (
         model.queue, model.batch, model.arrivals, model.slack_probability)
     in_time_of, after_drop = model.in_time, model.after_drop

@@ -73,7 +73,12 @@ def check_modelled(arrivals: ArrivalProcess, batching: Batching) -> None:
 
 
 def check_size(queue: WorkerQueue, late: LateRule) -> None:
-    """Refuse problems that would not fit into memory, by a conservative estimate."""
+    """Refuse problems that would not fit into memory, by a conservative estimate.
+
+    Counted are the numbers in the largest arrays: of states by phase of the arrivals and by slack
+    node, of models by slack node and phase, of the distributions of arrivals, and of the slack of
+    the next request by state.
+    """
     latencies = queue.services.latency_ms
     states = (queue.max_queue + 1) * (queue.bins + 1)
     nodes = 200 + 2 * (queue.bins + int((latencies < queue.slo_ms).sum()))

@@ -114,7 +114,10 @@ def gap_of(
     cluster: CopyProblem, target: BoolArray, counts: FloatArray, cost_ms: FloatArray,
     window_ms: float,
 ) -> float:
-    """Return the largest share by which any placement could serve more requests than this one."""
+    """Return a bound on the share of requests that this placement leaves to a better one.
+
+    It is 1 − (requests that ``target``, (W, M), serves) / (bound for any placement), at least 0.
+    """
     most = bound_on_served(cluster, counts, cost_ms, window_ms)
     if most <= 0.0:
         return 0.0
