@@ -67,6 +67,7 @@ KnownRuns = dict[tuple[int, bool, int, float | None], tuple[float, Mapping[str, 
 
 _FOR_EVER_MS = 1e9  # service time of batches that are never run; kernels need finite times
 _RULE_OF_THREE = 3.0
+_PER_REQUEST = ("violation_rate", "effective_accuracy")  # means over requests
 _A_FEW = 4  # runs after which a hopeless policy is given up
 _FEWEST_TO_FIT = 5  # runs, for a line through them
 _COLLAPSED = 0.5  # violation rate above which the limits of unstable queues stand for runs
@@ -132,6 +133,7 @@ def measured(
     """
     # Each figure is collected with the excess load of its run, for the fit at the stated load.
     alone = None if workers is None else one_worker(policy)
+    by_requests = () if policy.arrivals["process"] == "poisson" else _PER_REQUEST
     policy = policy if alone is None else alone
     known = {} if known is None else known
     starts = [full or (warm_up_slos is not None and i % 2 == 1) for i in range(runs)]
@@ -155,7 +157,10 @@ def measured(
         return limit, Replay(violation_rate=1.0, violation_half_width=0.0, effective_accuracy=0.0,
                              effective_half_width=0.0, queries=total, runs=runs, seed=seed,
                              half_widths=widths, workers=simulated_workers)
-    estimates = {name: _at_load(*np.array(pairs).T) for name, pairs in seen.items()}
+    estimates: dict[str, Estimate] = {}
+    for name, pairs in seen.items():
+        excess_of_runs, values = np.array(pairs).T
+        estimates[name] = _at_load(excess_of_runs, values, by_requests=name in by_requests)
     figures = {name: estimate.mean for name, estimate in estimates.items()}
     # Requests of a batch are late together, so only the batches are independent events.
     rates = _rates(estimates["violation_rate"], estimates["effective_accuracy"],
@@ -300,14 +305,19 @@ def _requests(
                           rng=service)
 
 
-def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:
+def _at_load(excess: FloatArray, values: FloatArray, by_requests: bool = False) -> Estimate:
     """Estimate a figure at the stated load from runs whose loads differ from it slightly.
 
     Near the capacity runs differ mostly by their loads. So the figure is read off a straight line
     through the runs, at an excess load of 0: the arrivals are a control variate (Law, Simulation
     Modeling and Analysis, 2015, §11.4). Its error follows from the residuals. It is clipped to the
     range of the values.
+
+    A mean over requests counts runs ``by_requests``: under bursts, runs with more requests have
+    more late ones, and a run at the mean load is better than the mean request.
     """
+    if by_requests:
+        values = values * (1.0 + excess)
     mean, off = float(values.mean()), float(excess.mean())
     runs, spread = len(values), excess - off
     moved = float(spread @ spread)

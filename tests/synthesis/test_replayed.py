@@ -111,3 +111,13 @@ def test_at_ordinary_loads_runs_start_from_idle_workers(tiny):
 def test_two_runs_do_not_tell_whether_the_queue_has_settled(overloaded):
     _, found = measured(overloaded, queries=20_000, runs=2, seed=3, warm_up_slos=40.0)
     assert found.settled is None
+
+
+def test_short_runs_under_bursts_state_the_mean_request_and_not_the_mean_run():
+    """A run with more bursts has more requests, and more of them late."""
+    policy = generate_policy(load("image-cpu"), 568.7, SynthesisSettings(
+        slo_ms=169.1, workers=4, arrivals="mmpp:ratio=8,burst-ms=676.4,share=0.1"))
+    in_short, _ = measured(policy, queries=64 * 60_000, runs=64, seed=1)
+    in_long, _ = measured(policy, queries=8 * 1_000_000, runs=8, seed=500)
+    for name in ("effective_accuracy", "violation_rate"):
+        assert in_short[name] == pytest.approx(in_long[name], abs=0.002)
