@@ -409,8 +409,8 @@ def rates(
     """Return the rates of a policy.
 
     ``visits``, (3, I, N), are the rates of waiting, of decisions at an end of a batch, and of
-    those after an arrival; ``last``, (N, J), of decisions with one idle worker. There a bin that decides
-    as the one below it refers to that row, so its visits are taken off again.
+    those after an arrival; ``last``, (N, J), of decisions with one idle worker. There a bin that
+    decides as the one below it refers to that row, so its visits are taken off again.
     """
     queue_of, batch, arrivals, drawn = (
         model.queue, model.batch, model.arrivals, model.slack_probability)
