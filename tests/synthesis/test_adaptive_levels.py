@@ -61,5 +61,9 @@ def test_a_step_and_a_range_that_are_none_are_refused():
 
 
 def test_both_sides_of_a_jump_are_levels():
-    levels = adaptive_levels(lambda load: 0.9 if load < 150 else 0.5, 100, 200, 0.1)
-    assert levels == (100.0, 149.9, 150.0, 200.0)
+    for jump, highest, wanted in ((150, 200, (100.0, 149.9, 150.0, 200.0)),
+                                  (200, 200, (100.0, 199.9, 200.0)),
+                                  (200.05, 200.05, (100.0, 200.0, 200.05))):
+        levels = adaptive_levels(
+            lambda load, jump=jump: 0.9 if load < jump else 0.5, 100, highest, 0.1)
+        assert levels == wanted
