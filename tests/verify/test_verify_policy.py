@@ -119,6 +119,23 @@ def test_a_small_table_with_headroom_is_checked_near_the_capacity(
         assert "gain, again" in derived.anew(failures, worse, tmp_path)
 
 
+@pytest.mark.parametrize(("profile", "load_qps", "changes"), slow_after(1, [
+    # Hardly any request is late: shares of 1e-6 and 1e-10 are known to a per cent.
+    ("digits-cpu", 4747.234072278199, {
+        "slo_ms": 53.28372799605767, "workers": 5, "grid": "model", "max_queue": 4,
+        "batching": "variable"}),
+    ("digits-cpu", 10829.34255156758, {
+        "slo_ms": 47.577996194506404, "workers": 8, "grid": "fixed:12", "max_queue": 8,
+        "batching": "variable"}),
+    # Requests that come together: the analysis is .003 above what they get.
+    ("image-cpu", 21.44881015452836, {
+        "slo_ms": 158.73601835357414, "workers": 3, "grid": "fixed:37", "max_queue": 17,
+        "arrivals": "negative-binomial:3.3", "objective": "per-decision"})]))
+def test_files_hold_to_what_their_models_can_tell(tmp_path, profile, load_qps, changes):
+    policy = generate_policy(load_profile(profile), load_qps, SynthesisSettings(**changes))
+    assert failures(policy, tmp_path) == []
+
+
 def test_a_policy_for_another_dispatch_does_not_keep_its_promise(made, tmp_path):
     found = failures({**made, "dispatch": "shortest-queue"}, tmp_path)
     assert {"expected queue length mean", "expected response p99 ms"} <= set(found)
