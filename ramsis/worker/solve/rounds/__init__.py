@@ -21,12 +21,19 @@ that almost falls into parts, the policy is handed on to rounds with values from
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.worker.structure.structured import NEGLIGIBLE, StructuredMDP
+from ramsis.arrays import FloatArray, IntArray
+from ramsis.worker.solve.rounds.arrays import (
+    Actions,
+    matrix_of,
+    mixtures_of,
+    model_of,
+    states_of,
+)
+from ramsis.worker.structure.structured import StructuredMDP
 
 __all__ = ["first_rounds"]
 
@@ -34,70 +41,6 @@ __all__ = ["first_rounds"]
 _ROUGH, _TOLERANCE, _ROUNDING = 1e-6, 1e-12, 1e-9
 _STEPS = 60  # largest dimension of a Krylov space
 _MOST = 1_000  # rounds; a few are enough
-
-
-class Mixtures(NamedTuple):
-    """Cache of the first passages of random service times, computed when a service is used."""
-
-    reach: FloatArray  # shape (S, I, K); (0, I, K) if times are fixed
-    idle: FloatArray  # shape (S, L, K)
-    nodes: IntArray  # first and last node, exclusive, that each reaches, shape (S, 2)
-    known: BoolArray  # whether they have been computed, shape (S,)
-
-
-class Matrix(NamedTuple):
-    """A CSR matrix."""
-
-    indptr: IntArray
-    indices: IntArray
-    data: FloatArray
-
-
-class Actions(NamedTuple):
-    """Actions that serve, and drops, as in :class:`ramsis.worker.structure.structured.Choices`."""
-
-    service: IntArray  # shape (N+1, A)
-    cost: FloatArray  # shape (N+1, A)
-    reward: FloatArray  # shape (N+1, A, D+1)
-    dropped: FloatArray  # shape (N+1, D+1)
-    drop_cost: FloatArray  # shape (N+1,)
-    weights: Matrix  # probabilities of the latencies of each service, (S, G)
-
-
-class States(NamedTuple):
-    """States that nodes lead to, or drops from such states, by rising queue length."""
-
-    # queued, bins: n − 1 and j, shape (S',)
-    queued: IntArray
-    bins: IntArray
-    # first, stop: the bins that a drop leads to, shape (S',)
-    first: IntArray
-    stop: IntArray
-    # reached_queued, reached_bins: the states that nodes lead to, shape (S,)
-    reached_queued: IntArray
-    reached_bins: IntArray
-
-
-class StructuredArrays(NamedTuple):
-    """Arrays of :class:`ramsis.worker.structure.structured.StructuredMDP` and its passages."""
-
-    phase: FloatArray  # shape (N+1, D+1, K)
-    next_slack: FloatArray  # shape (N+1, D+1, D+1)
-    emptied: FloatArray  # shape (L, K)
-    # reach, idle: first passages: weights of nodes, (G', I, K), and of starts, (G', L, K)
-    reach: FloatArray
-    idle: FloatArray
-    row: IntArray  # first passage of each latency, shape (G,)
-    nodes: IntArray  # first and last node, exclusive, that each reaches, shape (G', 2)
-    # the continuation: P(state | node), (I+L, S), with rows of zeros for the overdue nodes
-    onward: Matrix
-    late: IntArray  # the overdue nodes, shape (J,)
-    # late_reach, late_idle: their continuation as weights of the first I' nodes, (J, I'), and of
-    # starts of busy periods, (J, L)
-    late_reach: FloatArray
-    late_idle: FloatArray
-    excess: FloatArray  # cost of a node for requests beyond the table, shape (I+L,)
-    price: float  # of a violation
 
 
 class FirstRounds(NamedTuple):
@@ -121,11 +64,11 @@ def first_rounds(mdp: StructuredMDP, policy: IntArray, most: int) -> FirstRounds
     choices = mdp.choices
     codes = mdp.problem.with_full_state(policy)
     place, value = choices.place_of(codes), np.zeros(len(mdp.excess))
-    states = _states(mdp)
+    states = states_of(mdp)
     actions = Actions(choices.service, choices.cost, choices.reward, choices.dropped,
-                      choices.drop_cost, _matrix(mdp.problem.services.weights))
+                      choices.drop_cost, matrix_of(mdp.problem.services.weights))
     count, gain, stable = rounds(
-        _model(mdp), actions, states, _mixtures(mdp), place, value,
+        model_of(mdp), actions, states, mixtures_of(mdp), place, value,
         (_ROUGH, _TOLERANCE, _ROUNDING), _STEPS, min(most, _MOST))
     if np.isnan(gain):
         return FirstRounds(policy, 0, None)
@@ -134,59 +77,3 @@ def first_rounds(mdp: StructuredMDP, policy: IntArray, most: int) -> FirstRounds
     at = states.queued, states.bins
     stable &= np.array_equal(mdp.problem.with_full_state(improved)[at], evaluated[at])
     return FirstRounds(improved, count, (value, gain) if stable else None)
-
-
-def _matrix(matrix: Any) -> Matrix:
-    return Matrix(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data)
-
-
-def _model(mdp: StructuredMDP) -> StructuredArrays:
-    """Return the arrays of the structured form for the compiled rounds."""
-    drops = mdp.drops
-    reach, idle, row, nodes = mdp.passages.arrays()
-    late, onward = mdp.late, mdp.continuation
-    if late is not None:
-        onward, overdue, late_reach, late_idle = late.others, late.nodes, late.reach, late.idle
-    else:
-        overdue, late_reach = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
-        late_idle = np.zeros((0, idle.shape[1]))
-    return StructuredArrays(
-        mdp.phase,
-        np.zeros((0, 0, 0)) if drops is None else drops.next_slack,
-        np.zeros((0, mdp.phase.shape[2])) if drops is None else np.ascontiguousarray(
-            drops.emptied),
-        reach, idle, row, nodes, _matrix(onward), overdue, late_reach, late_idle,
-        mdp.charged_excess, mdp.problem.violation_price)
-
-
-def _mixtures(mdp: StructuredMDP) -> Mixtures:
-    """Return room for the first passages of all services, none if each has a single latency."""
-    reach, idle, _, _ = mdp.passages.arrays()
-    weights = mdp.problem.services.weights
-    services = weights.shape[0] if weights.nnz > weights.shape[0] else 0
-    # Pages of services that no policy uses are never touched, so they take no memory.
-    return Mixtures(
-        np.zeros((services, *reach.shape[1:])), np.zeros((services, *idle.shape[1:])),
-        np.zeros((services, 2), dtype=np.int64), np.zeros(services, dtype=bool))
-
-
-def _states(mdp: StructuredMDP) -> States:
-    """Return the states that slack nodes lead to, and those that drops from there may lead to.
-
-    With each state goes the range of slack bins, ``first`` to ``stop`` (exclusive), in which the
-    next head may be after a drop there; it is empty where there are no drops.
-    """
-    met = np.zeros(mdp.phase.shape[:2], dtype=bool)
-    met[mdp.reached] = True
-    first = stop = np.zeros(0, dtype=np.int64)
-    if mdp.drops is not None:
-        from ramsis.worker.structure._kernels import meet_after_drops  # which takes long to load
-
-        # The policy changes from round to round, so each state may drop: service −1 everywhere.
-        onward = mdp.drops.next_slack
-        meet_after_drops(met, np.full(met.shape, -1), onward, NEGLIGIBLE)
-        some = onward[met] > NEGLIGIBLE
-        first = some.argmax(axis=1)
-        stop = np.where(some.any(axis=1), some.shape[1] - some[:, ::-1].argmax(axis=1), 0)
-    queued, bins = np.nonzero(met)
-    return States(queued, bins, first, stop, *mdp.reached)

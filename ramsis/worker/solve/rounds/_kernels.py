@@ -8,7 +8,13 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import dot, index, njit
-from ramsis.worker.solve.rounds import Actions, Matrix, Mixtures, States, StructuredArrays
+from ramsis.worker.solve.rounds.arrays import (
+    Actions,
+    Matrix,
+    Mixtures,
+    States,
+    StructuredArrays,
+)
 from ramsis.worker.structure._kernels import service_values
 
 
