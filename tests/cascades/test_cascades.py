@@ -36,6 +36,7 @@ from ramsis.sim.tables import PlacedCascade
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis import cascades as synthesis
 from ramsis.synthesis.cascades import with_cascade
+from ramsis.synthesis.cascades.gate import _Measured
 from ramsis.synthesis.certified import gap_of_promise
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify import verify_policy
@@ -226,6 +227,15 @@ def test_a_promise_that_is_known_only_roughly_is_measured_on_more_requests(polic
     promise = made.cascade.promise
     assert promise.queries > 7 * policy.cascade.promise.queries
     assert promise.effective_half_width < 0.0015
+
+
+def test_a_promise_counts_runs_by_their_requests() -> None:
+    """The mean of a ratio, and the error by its residuals, of 1, 2 and 3 requests."""
+    runs = _Measured(np.zeros((1, 1)), requests=[1, 2, 3])
+    values = runs.by_request([0.9, 0.6, 0.3])
+    assert np.mean(values) == pytest.approx((0.9 + 2 * 0.6 + 3 * 0.3) / 6)
+    residuals = np.array([0.9, 1.2, 0.9]) - 0.5 * np.array([1, 2, 3])
+    assert np.std(values, ddof=1) == pytest.approx(np.std(residuals, ddof=1) / 2)
 
 
 def test_without_the_option_the_policy_is_that_beside_second_opinions(profile, policy):

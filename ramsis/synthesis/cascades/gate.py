@@ -50,7 +50,18 @@ class _Measured:
     late: list[float] = field(default_factory=list)
     gain: list[float] = field(default_factory=list)
     response_ms: list[FloatArray] = field(default_factory=list)
-    requests: int = 0
+    requests: list[int] = field(default_factory=list)
+
+    def by_request(self, values: list[float]) -> list[float]:
+        """Return values of equal weight, whose mean is that of means of runs over all requests.
+
+        Under bursts a run with more requests serves them worse. The spread of the returned values
+        gives the error of this ratio (Cochran, Sampling Techniques, 1977, §6.4).
+        """
+        weight = np.divide(self.requests, np.mean(self.requests))
+        mean = float(np.average(values, weights=weight))
+        result: list[float] = (mean + weight * np.subtract(values, mean)).tolist()
+        return result
 
 
 def promised(
@@ -69,14 +80,17 @@ def promised(
     runs = measure(requests)
     if (Estimate.of(runs.effective).half_width or 0.0) > _WIDE and requests < _LONGER:
         runs = measure(_LONGER)
-    effective, late, gain = map(Estimate.of, (runs.effective, runs.late, runs.gain))
-    opinions = runs.opinions / runs.requests
+    gains = runs.by_request(runs.gain)
+    effective, late, gain = map(Estimate.of, (
+        runs.by_request(runs.effective), runs.by_request(runs.late), gains))
+    queries = sum(runs.requests)
+    opinions = runs.opinions / queries
     # Runs measure the gain by stated increments; the correction makes it that by all samples.
     correction, sample_error = problem.by_all_samples(opinions)
-    error = math.hypot(float(np.std(runs.gain, ddof=1)) / math.sqrt(_RUNS), sample_error)
+    error = math.hypot(float(np.std(gains, ddof=1)) / math.sqrt(_RUNS), sample_error)
     if opinions.sum() < _FEW or gain.mean <= 0.0 or gain.mean + correction <= _SURE * error:
         return None
-    least = _RULE_OF_THREE / runs.requests  # half-width at least, even without any violation
+    least = _RULE_OF_THREE / queries  # half-width at least, even without any violation
     late_half_width = max(late.half_width or 0.0, least)
     if not _within_budget(policy, late.mean, late_half_width):
         return None
@@ -88,7 +102,7 @@ def promised(
         violation_half_width=late_half_width,
         second_opinions=float(opinions.sum()), response_mean_ms=float(response_ms.mean()),
         response_p50_ms=p50_ms, response_p95_ms=p95_ms, response_p99_ms=p99_ms, gain=gain.mean,
-        gain_error=error, upper_bound=1.0, queries=runs.requests, runs=_RUNS, seed=_SEED))
+        gain_error=error, upper_bound=1.0, queries=queries, runs=_RUNS, seed=_SEED))
 
 
 def _measured(
@@ -110,7 +124,7 @@ def _measured(
         runs.gain.append(float((value - compared).mean()))  # paired: the same requests
         response_ms = (outcomes.answered_ms - sample.requests.arrival_ms)[sample.counted]
         runs.response_ms.append(response_ms[np.isfinite(response_ms)])
-        runs.requests += len(value)
+        runs.requests.append(len(value))
         runs.opinions += sample.opinions(batches, outcomes, placed.increment.shape) * len(value)
     return runs
 
