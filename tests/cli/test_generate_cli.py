@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -106,6 +107,19 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(generate, tmp_path):
         assert row["expected_effective_accuracy"] == expected.effective_accuracy
         assert row["expected_violation_rate"] == expected.violation_rate
         assert row["upper_bound"] == expected.upper_bound
+
+
+def test_a_longer_queue_that_a_note_names_brings_more_accurate_answers(run, tmp_path):
+    asked = ["generate", "--profiles", "digits-cpu", "--slo-ms", 60, "--workers", 2, "--load",
+             3000, "--json"]
+    made = run(*asked, "--out", tmp_path / "short")
+    (note,) = re.findall(r"batches of 38, which --max-queue 32 rules out; try (--max-queue 64)\n",
+                         made.err)
+    longer = run(*asked, *note.split(), "--out", tmp_path / "long")
+    assert "note" not in longer.err
+    before, after = (json.loads(ran.out)["rows"][0]["expected_effective_accuracy"]
+                     for ran in (made, longer))
+    assert (round(before, 4), round(after, 4)) == (0.9369, 0.9550)
 
 
 def test_one_load_leaves_no_levels_to_choose(generate, tmp_path):

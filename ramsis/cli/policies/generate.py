@@ -39,10 +39,12 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.cluster import Cluster
 from ramsis.policy import MANIFEST_NAME, Level, Policy, made_by, policy_file_name
+from ramsis.profiles import ProfileSet
 from ramsis.report.columns import OPINIONS, PROMISED
 from ramsis.runtime.manifest import read_manifest
 from ramsis.sweep import Engine
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
+from ramsis.synthesis.long_batches import needed_batches
 from ramsis.tables import with_values
 
 _HEADROOM = (
@@ -182,6 +184,8 @@ def generate(
     else:
         _print(cluster, generated.levels, rows, out)
     tell_overload(warning for level in generated.levels for warning in _overload(level))
+    if cluster.simple:
+        _tell_long_batches(generated.levels, cluster.worker_types[0].profile)
     used = generated.levels[0].stations[0].policy
     if cluster.workers == 1 and used.dispatch != chosen.dispatch:
         click.echo("note: the queue of a single worker is a central queue: the policies are "
@@ -239,6 +243,18 @@ def _overload(level: Level[Policy]) -> Iterator[str]:
             yield (f"{where}: OVERLOAD, {expected.violation_rate:.1%} of the requests late or "
                    f"dropped; with batches up to --max-queue no scheduler answers more "
                    f"than {expected.capacity_qps:.6g} QPS in time")
+
+
+def _tell_long_batches(levels: Sequence[Level[Policy]], profile: ProfileSet) -> None:
+    """Note on stderr the load at which a longer queue would bring most accurate answers."""
+    for level in levels:
+        (station,) = level.stations
+        needed = needed_batches(station.policy, profile)
+        if needed is not None:
+            click.echo(f"note: {level.words}: {needed.model} keeps up in batches of "
+                       f"{needed.batch}, which --max-queue {station.policy.max_queue} rules out; "
+                       f"try --max-queue {needed.max_queue}", err=True)
+            return
 
 
 def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:
