@@ -126,16 +126,16 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
 class Results:
     """A file of JSON lines with results by key, to which new ones are appended.
 
-    A last line that was cut off by an interruption is passed over.
+    A last line that was cut off by an interruption is removed.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        if text and not text.endswith("\n"):
-            with path.open("a", encoding="utf-8") as stream:
-                stream.write("\n")
+        if text and not text.endswith("\n"):  # a run was cut off in this line
+            text = text[:text.rfind("\n") + 1]
+            write_atomic(path, text)
         self._known = dict(_known(text))
 
     def row(self, key: Row, make: Callable[[], Row]) -> Row:
