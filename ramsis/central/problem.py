@@ -91,6 +91,7 @@ _MOST_BETWEEN = 1 << 31  # arrivals until a worker is free, more than which none
 _MOST_STATES = 2_000  # likely states with one worker idle, the head's age kept
 _MOST_WORK = 5_000_000  # outcomes of all batches from these
 _MOST_NUMBERS = 300_000_000  # of one array, and some are needed at once
+_EACH_COUNT = 20  # passes over all queue lengths up to the longest take as long as so many numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +163,8 @@ class CentralProblem:
         per_ms = load_qps / 1000.0
         queue = queue_levels(int(batch.max()), per_ms * slo_ms)
         arrivals = per_ms * float(times.mean_ms[model, batch - 1].max()) / workers
-        _check_size(max(len(model) * arrivals, len(queue) ** 2 * len(slack_ms)), largest, load_qps)
+        _check_size(max(len(model) * arrivals, len(queue) ** 2 * len(slack_ms),
+                        _EACH_COUNT * float(queue[-1])), largest, load_qps)
         return cls(times, float(slo_ms), workers, float(load_qps), float(price), model, batch,
                    slack_ms, idle_levels(workers), queue, delay_price=delay_price)
 
@@ -339,7 +341,8 @@ def _check_size(numbers: float, largest_batch: int, load_qps: float) -> None:
     if numbers > _MOST_NUMBERS:
         raise InvalidValueError("the problem is too large", where="central queue",
                                 value=f"batches up to {largest_batch}, {load_qps:g} queries/s",
-                                allowed="a smaller max_queue, a lower load or more workers")
+                                allowed="a smaller max_queue, a lower load, a shorter SLO or more "
+                                "workers")
 
 
 def queue_levels(largest_batch: int, arrivals_within_slo: float) -> IntArray:

@@ -16,6 +16,7 @@ import numpy as np
 from ramsis.cluster.service_times import seen_table
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
+from ramsis.profiles.values import MAX_BATCH
 
 _MORE = 0.002  # gain in accuracy below which longer batches are not worth a word
 _TIMES = 8  # largest batch that is considered, as a multiple of the longest queue
@@ -31,8 +32,13 @@ class LongBatches(NamedTuple):
 
 
 def needed_batches(policy: Policy, profile: ProfileSet) -> LongBatches | None:
-    """Return what the most accurate model needs that only the longest queue rules out, if any."""
-    table = seen_table(profile, policy.service, _TIMES * policy.max_queue)
+    """Return what the most accurate model needs that only the longest queue rules out, if any.
+
+    None for a central queue, which is longer than its batches.
+    """
+    if not policy.rule.own_queues:
+        return None
+    table = seen_table(profile, policy.service, min(_TIMES * policy.max_queue, MAX_BATCH))
     batch = np.arange(1, table.latency_ms.shape[1] + 1)
     load_per_ms = policy.load_qps / 1000.0 / policy.workers
     keeps_up = (load_per_ms * table.latency_ms <= batch) & (

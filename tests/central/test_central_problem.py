@@ -98,7 +98,7 @@ def test_an_slo_below_every_latency_is_infeasible():
 
 
 @pytest.mark.parametrize(("load_qps", "change"), [
-    (1e12, {}), (100.0, {"slo_ms": 1e6, "max_queue": 10_000}),
+    (1e12, {}), (100.0, {"slo_ms": 1e6, "max_queue": 10_000}), (400.0, {"slo_ms": 1e9}),
 ])
 def test_a_problem_that_would_fill_the_memory_is_refused(load_qps, change):
     with pytest.raises(InvalidValueError, match=r"^central queue: .*too large.*lower load"):

@@ -122,6 +122,13 @@ def test_a_longer_queue_that_a_note_names_brings_more_accurate_answers(run, tmp_
     assert (round(before, 4), round(after, 4)) == (0.9369, 0.9550)
 
 
+def test_a_central_queue_of_any_length_needs_no_longer_one(run, tiny_file, tmp_path):
+    made = run("generate", "--profiles", tiny_file, "--slo-ms", 30_000, "--workers", 2, "--load",
+               900, "--dispatch", "central-queue", "--out", tmp_path / "out")
+    assert made.code == 0, made.err
+    assert "rules out" not in made.err
+
+
 def test_one_load_leaves_no_levels_to_choose(generate, tmp_path):
     refused(generate(load="50", max_accuracy_step="0.05"), 2, "load: not a range of loads")
     assert not (tmp_path / "out").exists()
