@@ -16,7 +16,7 @@ import numpy as np
 from ramsis.cluster.service_times import seen_table
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
-from ramsis.profiles.values import MAX_BATCH
+from ramsis.worker.problem import MAX_QUEUE
 
 _MORE = 0.002  # gain in accuracy below which longer batches are not worth a word
 _TIMES = 8  # largest batch that is considered, as a multiple of the longest queue
@@ -38,7 +38,7 @@ def needed_batches(policy: Policy, profile: ProfileSet) -> LongBatches | None:
     """
     if not policy.rule.own_queues:
         return None
-    table = seen_table(profile, policy.service, min(_TIMES * policy.max_queue, MAX_BATCH))
+    table = seen_table(profile, policy.service, min(_TIMES * policy.max_queue, MAX_QUEUE))
     batch = np.arange(1, table.latency_ms.shape[1] + 1)
     load_per_ms = policy.load_qps / 1000.0 / policy.workers
     keeps_up = (load_per_ms * table.latency_ms <= batch) & (
@@ -49,5 +49,5 @@ def needed_batches(policy: Policy, profile: ProfileSet) -> LongBatches | None:
                  key=lambda m: table.accuracy[m], default=None)
     if chosen is None:
         return None
-    longest = 2 ** int(np.ceil(np.log2(_SPARE * first[chosen])))
+    longest = min(2 ** int(np.ceil(np.log2(_SPARE * first[chosen]))), MAX_QUEUE)
     return LongBatches(table.models[chosen], int(first[chosen]), longest)

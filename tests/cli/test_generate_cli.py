@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ramsis.policy import read, validate_set
+from ramsis.synthesis import long_batches
 from tests.cli.command import Ran, refused, snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,6 +121,13 @@ def test_a_longer_queue_that_a_note_names_brings_more_accurate_answers(run, tmp_
     before, after = (json.loads(ran.out)["rows"][0]["expected_effective_accuracy"]
                      for ran in (made, longer))
     assert (round(before, 4), round(after, 4)) == (0.9369, 0.9550)
+
+
+def test_a_note_names_no_queue_that_the_option_refuses(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(long_batches, "MAX_QUEUE", 40)
+    made = run("generate", "--profiles", "digits-cpu", "--slo-ms", 60, "--workers", 2, "--load",
+               3000, "--out", tmp_path / "out")
+    assert made.err.endswith("rules out; try --max-queue 40\n")
 
 
 def test_a_central_queue_of_any_length_needs_no_longer_one(run, tiny_file, tmp_path):
