@@ -13,6 +13,7 @@ import numpy as np
 
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.reading import ReadTrace, read_any_trace
+from ramsis.arrivals.registry import AnyArrivals, arrivals_of
 from ramsis.arrivals.trace_formats.files import watched
 from ramsis.cli.options.param_types import TraceName
 from ramsis.cli.progress import progress
@@ -40,6 +41,12 @@ def say_how_read(path: Path, read: ReadTrace) -> None:
     """Print on stderr how the rows of a trace were read."""
     for note in read.notes:
         click.echo(f"note: {path}: {note}", err=True)
+
+
+def process_text(arrivals: AnyArrivals | None) -> str:
+    """Return the value of ``--arrivals``; empty for Poisson arrivals, which are the default."""
+    process = _POISSON if arrivals is None else arrivals_of(arrivals)
+    return "" if process.name == _POISSON.name else process.text
 
 
 _DEFAULT_S = 30.0

@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from ramsis import report
-from ramsis.arrivals.registry import arrivals_of
 from ramsis.cli.options.clusters import (
     BOTH,
     Served,
@@ -52,7 +51,7 @@ from ramsis.cli.options.shared import (
     workload_options,
 )
 from ramsis.cli.options.sizes import SizedInputs, workload_of_sizes
-from ramsis.cli.options.workloads import WorkloadOptions
+from ramsis.cli.options.workloads import WorkloadOptions, process_text
 from ramsis.cli.output.rows import (
     print_classes,
     print_json,
@@ -381,9 +380,8 @@ def _next_command(
         words += ["--service", params["service"]]
     if params["overhead_ms"]:
         words += ["--overhead-ms", f"{params['overhead_ms']:.10g}"]
-    process = arrivals_of(played.arrivals) if isinstance(played, ConstantLoad) else None
-    if process is not None and process.name != "poisson":
-        words += ["--arrivals", process.text]
+    if isinstance(played, ConstantLoad) and (process := process_text(played.arrivals)):
+        words += ["--arrivals", process]
     folder = scheduler_words(row["scheduler"]).replace(" with ", "-")
     return [*words, *dispatch_words(row["scheduler"]),
             "--out", f"policies-{folder}-{row['workers']}"]

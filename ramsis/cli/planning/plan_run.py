@@ -257,8 +257,10 @@ class PlanRun:
     @property
     def process(self) -> tuple[str, ...]:
         """Option of the arrival process; empty unless one was named."""
-        at = self.arrivals.index("--arrivals") if "--arrivals" in self.arrivals else None
-        return () if at is None else tuple(self.arrivals[at:at + 2])
+        if "--arrivals" not in self.arrivals:
+            return ()
+        at = self.arrivals.index("--arrivals")
+        return self.arrivals[at:at + 2]
 
     def making(self, dispatch: str, workers: int, policies: str) -> list[str]:
         """Return the command that makes policies for some workers."""

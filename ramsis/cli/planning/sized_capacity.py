@@ -14,6 +14,7 @@ from ramsis.arrivals.recorded import PROCESS as TRACE
 from ramsis.bounds import Targets
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.sizes import SizedInputs, default_statistic
+from ramsis.cli.options.workloads import process_text
 from ramsis.cli.output.rows import progress
 from ramsis.cli.parallel_jobs import plain
 from ramsis.cli.planning.plan_run import PlanRun
@@ -101,8 +102,7 @@ def next_command(
     ``workload`` is that of the row, or another of the same kind.
     """
     trace, shares = params["trace"], params["min_in_time_by_class"]
-    arrivals = getattr(workload, "arrivals", None)
-    process = "" if arrivals is None or arrivals.name == "poisson" else arrivals.text
+    process = process_text(getattr(workload, "arrivals", None))
     # An arrival process cannot state how a trace is read.
     if isinstance(workload, Recorded) and params["trace_format"] == "auto" and not any(
             params[name] for name in ("unit", "time_column", "load_columns")):
