@@ -317,8 +317,13 @@ def test_options_that_contradict_the_table_are_refused(tmp_path):
 ])
 def test_the_time_of_an_import_grows_with_the_size_of_the_file(tmp_path, shape):
     """Ten times the rows or columns take less than 25 times as long; 100 would be quadratic."""
-    short_s, long_s = (_seconds(tmp_path, _shaped(shape, size)) for size in (600, 6000))
-    assert long_s < 25 * short_s + 0.1
+    measured = []
+    for _ in range(5):  # a busy machine slows some of the attempts, not each one
+        short_s, long_s = (_seconds(tmp_path, _shaped(shape, size)) for size in (600, 6000))
+        if long_s < 25 * short_s + 0.1:
+            return
+        measured.append((short_s, long_s))
+    pytest.fail(f"seconds of 600 and of 6,000: {measured}")
 
 
 def _shaped(shape: str, size: int) -> str:
