@@ -27,11 +27,11 @@ from placement_milp.problem import (
 )
 from placement_milp.result import PLACEMENT_FORMAT, CutGpu, Group, Placement
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, VerificationError
+from ramsis.fields import Fields
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.profiles import ProfileSet, Statistic, load
 from ramsis.profiles.importers.instances import InstanceRow, read_instance_profile
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import DIALECT, names
+from ramsis.records import DIALECT, names
 
 _EXAMPLES = Path(__file__).resolve().parent / "examples"
 VALUES_FORMAT = "ramsis.value-table/1"

@@ -24,8 +24,8 @@ from importlib import resources
 from typing import Annotated, Any
 
 from ramsis.errors import InputFileError
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import Positive, Reader, Record, Whole
+from ramsis.fields import Fields
+from ramsis.records import Positive, Reader, Record, Whole
 
 Layout = tuple[tuple[str, int], ...]  # instances with their starts, sorted by start
 

@@ -14,9 +14,8 @@ from typing import Annotated, Any, ClassVar
 
 from placement_milp.partitions import PartitionTable, instance_worker
 from ramsis.errors import ABOVE_ZERO, INNER, Rule, at_least
-from ramsis.reprs import dataclass
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import (
+from ramsis.fields import Fields
+from ramsis.records import (
     EMPTY,
     Count,
     Fraction,
@@ -30,6 +29,7 @@ from ramsis.runtime.records import (
     stated,
     texts,
 )
+from ramsis.reprs import dataclass
 from ramsis.runtime.table import MAX_WORKERS
 
 PROBLEM_FORMAT = "ramsis.placement-problem/1"

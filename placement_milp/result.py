@@ -7,8 +7,7 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from placement_milp.problem import PROBLEM_FORMAT, Problem
-from ramsis.reprs import dataclass, figure_of
-from ramsis.runtime.records import (
+from ramsis.records import (
     DIALECT,
     EMPTY,
     Count,
@@ -17,6 +16,7 @@ from ramsis.runtime.records import (
     Positive,
     WrittenRecord,
 )
+from ramsis.reprs import dataclass, figure_of
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:

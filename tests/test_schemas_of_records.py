@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 from placement_milp import problem, result
 from placement_milp.partitions import Instance, PartitionTable
 from ramsis.errors import InputFileError
+from ramsis.fields import Fields
 from ramsis.policy import records as policy
 from ramsis.policy.cascade import CascadePromise
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import EMPTY, Fraction, Positive, Record, Whole, _readers
+from ramsis.records import EMPTY, Fraction, Positive, Record, Whole, _readers
 from ramsis.runtime.scaling_table import Steering
 from ramsis.scaling import policy_file as scaling
 from ramsis.scaling.promise import Promise

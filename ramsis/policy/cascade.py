@@ -33,11 +33,11 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import FRACTION, Rule
+from ramsis.fields import Fields
 from ramsis.policy.table import compressed, expanded
+from ramsis.records import Fraction, NonNegative, Positive, Whole, WrittenRecord
 from ramsis.reprs import dataclass
 from ramsis.runtime.cascade import CascadeTable, cascade_table
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import Fraction, NonNegative, Positive, Whole, WrittenRecord
 
 _CHANGE = Rule("a number from -1 to 1", lambda value: -1 <= value <= 1, "not a difference")
 

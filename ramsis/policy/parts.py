@@ -11,12 +11,12 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.cluster.cluster import SloClass, merged_classes
 from ramsis.errors import FRACTION, POSITIVE, InvalidValueError
+from ramsis.fields import Fields
 from ramsis.policy.cascade import Cascade
 from ramsis.policy.records import PolicyModel
 from ramsis.profiles.tails import Tail, Tails
+from ramsis.records import names
 from ramsis.runtime.cascade import check_in_turn
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import names
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DecisionTable
 

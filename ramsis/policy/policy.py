@@ -13,6 +13,7 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.cluster import SloClass
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import NON_NEGATIVE, POSITIVE
+from ramsis.fields import Fields
 from ramsis.policy.cascade import Cascade
 from ramsis.policy.parts import arrivals_in, cascade_in, classes_in, levels_in, models_in, tails_in
 from ramsis.policy.records import (
@@ -28,9 +29,8 @@ from ramsis.policy.records import (
 from ramsis.policy.table import compressed, expanded
 from ramsis.profiles.sketch import midpoint_levels
 from ramsis.profiles.tails import Tails
+from ramsis.records import WrittenRecord, names, optional
 from ramsis.reprs import dataclass, figure_of
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import WrittenRecord, names, optional
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
 from ramsis.runtime.table import POLICY_FORMAT, WAIT_CODE, DecisionTable, arrivals_label
 from ramsis.runtime.table_reader import decision_table

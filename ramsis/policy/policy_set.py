@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.errors import FRACTION, InputFileError, InvalidValueError, OutputError
+from ramsis.fields import Fields
 from ramsis.files import (
     canonical_json,
     check_within,
@@ -34,7 +35,6 @@ from ramsis.files import (
 from ramsis.policy.policy import Policy
 from ramsis.policy.records import Rates
 from ramsis.policy.storage import validate, write
-from ramsis.runtime.fields import Fields
 from ramsis.runtime.manifest import (
     MANIFEST_FORMAT,
     MANIFEST_NAME,

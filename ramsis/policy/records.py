@@ -1,6 +1,6 @@
 """Records of a policy file besides its table: models, promise, certificate, inputs.
 
-A record is read by the annotations of its fields (:mod:`ramsis.runtime.records`). Files lack a
+A record is read by the annotations of its fields (:mod:`ramsis.records`). Files lack a
 field of a record that has a default, where it is at that.
 """
 
@@ -12,9 +12,8 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 from ramsis.errors import FRACTION, INNER, POSITIVE
-from ramsis.reprs import dataclass
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import (
+from ramsis.fields import Fields
+from ramsis.records import (
     Count,
     Fraction,
     NonNegative,
@@ -24,6 +23,7 @@ from ramsis.runtime.records import (
     WrittenRecord,
     names,
 )
+from ramsis.reprs import dataclass
 from ramsis.runtime.table_reader import sizes_to_run
 
 RESPONSES = ("response_mean_ms", "response_p50_ms", "response_p95_ms", "response_p99_ms")

@@ -16,11 +16,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ramsis.fields import Fields
 from ramsis.files import read_json
 from ramsis.lazy_names import names_from
 from ramsis.runtime.cascade import cascade_rule
 from ramsis.runtime.decisions import DROP, Decision, Drop, Wait
-from ramsis.runtime.fields import Fields
 from ramsis.runtime.manifest import PolicyFile, read_manifest
 from ramsis.runtime.monitor import LoadMonitor
 from ramsis.runtime.policy_set import Choice, Level, PolicySet, Station, set_of_selectors

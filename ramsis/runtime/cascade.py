@@ -14,8 +14,8 @@ from math import inf
 from typing import Any, NamedTuple
 
 from ramsis.errors import FINITE, NON_NEGATIVE, POSITIVE
+from ramsis.fields import Fields
 from ramsis.runtime.decisions import DROP, Decision, Drop
-from ramsis.runtime.fields import Fields
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DROP_CODE, SLACK_TOLERANCE_MS, WAIT_CODE, DecisionTable
 

@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ramsis.errors import FRACTION, POSITIVE, InputFileError, InvalidValueError
+from ramsis.fields import Fields
 from ramsis.files import fingerprint, read_json
-from ramsis.runtime.fields import Fields
 from ramsis.runtime.policy_set import Level, PolicySet, Station
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import MAX_WORKERS

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from ramsis.errors import ABOVE_ZERO, InputFileError, InvalidValueError
+from ramsis.fields import Fields
 from ramsis.files import read_json
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import (
+from ramsis.records import (
     Fraction,
     NonNegative,
     Positive,

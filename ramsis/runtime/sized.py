@@ -26,7 +26,7 @@ from math import ceil, inf
 from typing import Generic, NamedTuple, TypeVar
 
 from ramsis.errors import FRACTION, NON_NEGATIVE, POSITIVE
-from ramsis.runtime.fields import Fields
+from ramsis.fields import Fields
 from ramsis.runtime.table import MAX_WORKERS, SLACK_TOLERANCE_MS
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from ramsis.errors import FRACTION, POSITIVE
-from ramsis.runtime.fields import Fields
+from ramsis.fields import Fields
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import (
     AS_LAST_CODE,

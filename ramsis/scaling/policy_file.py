@@ -14,10 +14,10 @@ from typing import Annotated, Any
 from ramsis import __version__
 from ramsis.bounds import Targets
 from ramsis.errors import InputFileError, OutputError
+from ramsis.fields import Fields
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.policy import Policy, read_set, set_of, write_set
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import (
+from ramsis.records import (
     Count,
     Fraction,
     NonNegative,

@@ -24,7 +24,7 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals.trace import RateTrace
 from ramsis.bounds import Targets
 from ramsis.bounds.targets import ROUNDING
-from ramsis.runtime.records import Fraction, NonNegative, Positive, Whole, WrittenRecord
+from ramsis.records import Fraction, NonNegative, Positive, Whole, WrittenRecord
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.scaling.fleet import DecisionTables, FleetTerms, ScaledFleet, play
 from ramsis.scaling.levels import LoadDynamics, interval_loads

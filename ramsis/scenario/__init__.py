@@ -13,7 +13,7 @@
 >>> len(draw_requests(scenario, seed=0))
 15
 
-May import: arrivals, runtime.
+May import: arrivals.
 """
 
 from __future__ import annotations

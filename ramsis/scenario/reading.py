@@ -9,8 +9,8 @@ from math import inf
 from typing import Any
 
 from ramsis.errors import InputFileError
+from ramsis.fields import Fields
 from ramsis.files import canonical_json, read_document, write_atomic
-from ramsis.runtime.fields import Fields
 from ramsis.scenario.records import ScenarioModel
 from ramsis.scenario.scenario import Scenario
 

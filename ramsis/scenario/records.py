@@ -10,9 +10,8 @@ from dataclasses import field, replace
 from typing import Annotated, Any
 
 from ramsis.errors import POSITIVE
-from ramsis.reprs import dataclass
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import (
+from ramsis.fields import Fields
+from ramsis.records import (
     Count,
     Fraction,
     NonNegative,
@@ -22,6 +21,7 @@ from ramsis.runtime.records import (
     record_of,
     schema_of,
 )
+from ramsis.reprs import dataclass
 from ramsis.scenario.workloads import WorkloadOf, workload_from_fields, workload_schema
 
 LOADINGS = ("beside", "blocking")

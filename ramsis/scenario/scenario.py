@@ -20,8 +20,8 @@ import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.errors import whole
+from ramsis.records import EMPTY, Positive, Record, stated
 from ramsis.reprs import dataclass
-from ramsis.runtime.records import EMPTY, Positive, Record, stated
 from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
 
 _NONE = np.empty(0, dtype=np.int64)

@@ -37,9 +37,8 @@ from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.arrivals.trace_formats.rates import read_function_minutes
 from ramsis.errors import InvalidValueError
-from ramsis.reprs import dataclass
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import (
+from ramsis.fields import Fields
+from ramsis.records import (
     Count,
     NonNegative,
     Positive,
@@ -47,6 +46,7 @@ from ramsis.runtime.records import (
     Schema,
     record_of,
 )
+from ramsis.reprs import dataclass
 
 _MINUTE_MS = 60_000.0
 _WITHIN = ("uniform", "poisson")

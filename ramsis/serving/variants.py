@@ -38,11 +38,11 @@ from typing import Any
 from urllib.parse import quote
 
 from ramsis.errors import FRACTION, InputFileError, InvalidValueError
+from ramsis.fields import Fields
 from ramsis.files import read_toml
 from ramsis.profiles.measure.backends import BACKENDS, Options
 from ramsis.profiles.sized import MAX_SIZE
 from ramsis.reprs import dataclass
-from ramsis.runtime.fields import Fields
 from ramsis.serving.tensors import ANY, DATATYPES, TensorSpec
 
 _KEYS = ("name", "outputs", "confidence", "size", "max_size", "variants", "inputs", "threads",

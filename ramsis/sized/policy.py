@@ -24,11 +24,11 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals.registry import AnyArrivals, Arrivals, describe_process
 from ramsis.arrivals.sizes import SizeDistribution
 from ramsis.errors import FRACTION, POSITIVE, InfeasibleError, InputFileError, InvalidValueError
+from ramsis.fields import Fields
 from ramsis.files import canonical_json, fingerprint, make_folder, read_json, write_atomic
 from ramsis.profiles import ProfileError, ProfileSet
 from ramsis.profiles.sized import SizedTimes
 from ramsis.reprs import dataclass
-from ramsis.runtime.fields import Fields
 from ramsis.runtime.sized import (
     SIZED_FORMAT,
     SIZED_MANIFEST_FORMAT,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ramsis import profiles
-from ramsis.runtime.fields import Fields
+from ramsis.fields import Fields
 from ramsis.runtime.sized import SizedTables
 from ramsis.sized import search
 from ramsis.sized.policy import read_sized

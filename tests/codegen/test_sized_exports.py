@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InvalidValueError
-from ramsis.runtime.fields import Fields
+from ramsis.fields import Fields
 from ramsis.runtime.sized import SizedQueue, SizedRule, SizedTables
 from ramsis.serving.export.codegen.sources import sized_go_file, sized_header
 from ramsis.sized.rule import RuleNumbers, RuleSpace

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 from ramsis import policy
 from ramsis.errors import InvalidValueError
+from ramsis.fields import Fields
 from ramsis.files import canonical_json
-from ramsis.runtime.fields import Fields
 from ramsis.runtime.table import AXES
 from ramsis.runtime.table_reader import decision_table
 from ramsis.schemas import read_schema

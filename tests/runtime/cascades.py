@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ramsis.fields import Fields
 from ramsis.runtime import Selector
 from ramsis.runtime.cascade import CascadeRule, cascade_table
-from ramsis.runtime.fields import Fields
 from ramsis.runtime.table import DecisionTable
 
 SLO_MS, MODELS, BATCH, QUEUED, BINS = 60.0, 3, 6, 8, 24

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError
+from ramsis.fields import Fields
 from ramsis.runtime.cascade import Keep, SecondOpinions, WaitForEither, cascade_table
 from ramsis.runtime.decisions import DROP, Decision
-from ramsis.runtime.fields import Fields
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.verify.cascade import play
 from tests.runtime.cascades import MODELS, SLO_MS, drawn_document, selector_of

@@ -7,7 +7,7 @@ from random import Random
 import pandas as pd
 from live import triton_batching as live
 
-from ramsis.runtime.fields import Fields
+from ramsis.fields import Fields
 from ramsis.runtime.sized import SizedRule, SizedTables
 from tests.reference import sized_lookup
 

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from ramsis.runtime.fields import Fields
+from ramsis.fields import Fields
 from ramsis.runtime.sized import ArrivalBatch, SizedRule, SizedTables
 from ramsis.serving.export.triton import batching_source
 from tests.cli.command import refused

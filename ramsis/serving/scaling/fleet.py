@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.fields import Fields
 from ramsis.files import read_json
 from ramsis.policy import Policy, PolicySet
-from ramsis.runtime.fields import Fields
 from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.runtime.policy_set import ALL_WORKERS, Level, types_in_words
 from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable

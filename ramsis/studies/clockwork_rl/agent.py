@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import POSITIVE, InputFileError, Rule
+from ramsis.fields import Fields
 from ramsis.files import canonical_json, read_json, write_atomic
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import Record, names
+from ramsis.records import Record, names
 
 AGENT_FORMAT = "ramsis.agent/1"
 _MOST_SLOTS = 1000  # far above any agent's, so that a damaged file does not exhaust memory

@@ -43,7 +43,7 @@ from typing import (
 )
 
 from ramsis.errors import FINITE, FRACTION, NON_NEGATIVE, POSITIVE
-from ramsis.runtime.fields import Fields
+from ramsis.fields import Fields
 
 Schema = Mapping[str, Any]
 

@@ -1,7 +1,6 @@
 """Typed access to the fields of one JSON object; every refusal names the file and the JSON path.
 
-Standard library only: the runtime reads its part of a policy file with it, and the policy
-package the rest.
+Standard library only, as the runtime reads its part of a policy file with it.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import pytest
 
 from ramsis.errors import InputFileError
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import (
+from ramsis.fields import Fields
+from ramsis.records import (
     EMPTY,
     Count,
     Fraction,
