@@ -177,8 +177,8 @@ ASKS = """
 import sys
 sys.path.insert(0, {folder!r})
 from kernel import twice
-print("asks", flush=True)
 try:
+    print("asks", flush=True)
     print(twice(1.5), sum(twice.stats.cache_hits.values()))
 except KeyboardInterrupt:
     print("interrupted")

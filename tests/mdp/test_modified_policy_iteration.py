@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -49,31 +46,18 @@ def test_values_are_within_the_tolerance(mdp, discount):
 
 @pytest.mark.parametrize("discount", [0.95, 0.999])
 @pytest.mark.parametrize("kind", ["random", "banded"])
-def test_large_problems_are_solved_faster_than_by_quantecon(kind, discount):
+def test_large_problems_have_quantecons_values_after_a_few_policies(kind, discount):
+    """QuantEcon's modified policy iteration takes up to 213."""
     markov = pytest.importorskip("quantecon.markov")
     mdp = drawn(kind, 1000 if kind == "random" else 300)
     other = markov.DiscreteDP(mdp.reward, sparse.csr_matrix(mdp.transition), discount, mdp.state,
                               mdp.action)
 
-    def ours() -> Any:
-        return modified_policy_iteration(mdp, discount=discount, tolerance=1e-6)
-
-    def theirs() -> Any:
-        return other.solve("modified_policy_iteration", epsilon=1e-6, max_iter=100_000)
-
-    taken = []
-    for solve in (ours, theirs):
-        solve()  # compiles
-        spent = []
-        for _ in range(3):
-            start = time.process_time()
-            found = solve()
-            spent.append(time.process_time() - start)
-        taken.append((min(spent), found))
-    (own_s, own), (their_s, their) = taken
+    own = modified_policy_iteration(mdp, discount=discount, tolerance=1e-6)
+    their = other.solve("modified_policy_iteration", epsilon=1e-6, max_iter=100_000)
     assert own.certificate.converged
     assert np.abs(own.value - their.v).max() <= 2e-6
-    assert own_s < 1.5 * their_s  # it is less; the margin is for a busy machine
+    assert own.certificate.iterations <= 10
 
 
 def test_a_cycle_is_solved_where_sweeps_alone_shrink_nothing():

@@ -282,10 +282,10 @@ def test_threads_can_drive_second_opinions():
                         batches.put, print, answer=print)
     with front:
         front.arrive(["a"], slo_ms=10_000.0)
-        start = batches.get(timeout=5.0)
+        start = batches.get(timeout=60.0)
         assert not start.second
         front.finished(start.worker, front.unsure(start, [0.1]))
-        again = batches.get(timeout=5.0)
+        again = batches.get(timeout=60.0)
         assert again.second
         assert again.requests == ["a"]
         front.finished(again.worker)

@@ -65,6 +65,8 @@ datatype = "FP32"
 shape = [3]
 """
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 90.0
+"""A limit on what takes a second or two, so that no test fails on a busy machine."""
 
 
 def profile() -> ProfileSet:
@@ -110,7 +112,7 @@ class Running:
     def ask(self, method: str, path: str, body: bytes | str | None = None,
             headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of an answer."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_S)
         with contextlib.closing(connection):
             connection.request(method, path, body, dict(headers or {}))
             answer = connection.getresponse()
@@ -132,7 +134,7 @@ class Running:
                    for sample in family.samples
                    if sample.name == name and labels.items() <= sample.labels.items())
 
-    def wait_for_batch(self, seconds: float = 20.0, running: bool = True) -> None:
+    def wait_for_batch(self, seconds: float = PATIENCE_S, running: bool = True) -> None:
         """Wait until a batch runs, or none."""
         until(lambda: bool(self.metric("ramsis_running")) is running, seconds)
 
@@ -141,7 +143,7 @@ class Running:
         lines = self.errors.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
-    def wait_for(self, event: str, count: int = 1, seconds: float = 30.0) -> dict[str, Any]:
+    def wait_for(self, event: str, count: int = 1, seconds: float = PATIENCE_S) -> dict[str, Any]:
         """The last of so many events of a name."""
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
@@ -152,7 +154,7 @@ class Running:
         raise AssertionError(f"no {event}: {self.events()}")
 
 
-def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
+def until(holds: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     """Wait until something holds."""
     ends = time.monotonic() + seconds
     while not holds():
@@ -190,11 +192,12 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
 
     def _run(self) -> None:
-        connection = http.client.HTTPConnection(self.server.host, self.server.port, timeout=30)
+        connection = http.client.HTTPConnection(
+            self.server.host, self.server.port, timeout=PATIENCE_S)
         while not self._stop.is_set():
             with self._lock:
                 self.sent += 1
@@ -210,7 +213,7 @@ class Load:
 def ask(port: int, path: str, document: Any = None, method: str = "POST",
         headers: Mapping[str, str] | None = None) -> tuple[int, Any]:
     """Status and document of a server's answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     with contextlib.closing(connection):
         connection.request(method, path, json.dumps(document),
                            {"Content-Type": "application/json", **(headers or {})})
@@ -226,7 +229,7 @@ def started(line: Sequence[str | Path], log: Path, port: int,
             line, stdout=written, stderr=written, cwd=log.parent,
             env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
         try:
-            ends = time.monotonic() + 60.0
+            ends = time.monotonic() + PATIENCE_S
             while process.poll() is None and time.monotonic() < ends:
                 with contextlib.suppress(OSError, ValueError):
                     if ask(port, ready, method="GET")[0] == 200:
@@ -236,7 +239,7 @@ def started(line: Sequence[str | Path], log: Path, port: int,
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(45)
+                process.wait(PATIENCE_S)
             finally:
                 process.kill()
 
@@ -267,7 +270,7 @@ def running(folder: Path, *options: str) -> Iterator[Running]:
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(PATIENCE_S)
         finally:
             process.kill()
             assert process.stdout is not None

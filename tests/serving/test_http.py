@@ -26,7 +26,7 @@ LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: here\r\n\r\n"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     with running(make(tmp_path_factory.mktemp("http")), "--overhead-ms", "0",
-                 "--max-header-kb", "8", "--batch-timeout-s", "1") as served:
+                 "--max-header-kb", "8", "--batch-timeout-s", "3") as served:
         yield served
 
 

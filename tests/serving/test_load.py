@@ -198,9 +198,9 @@ def test_a_stall_of_the_server_is_not_omitted(run, serving, tmp_path):
 
 
 def test_requests_without_an_answer_fail(run, serving):
-    server = serving(delay_s=lambda number: 1.5 if number == 0 else 0.0)
+    server = serving(delay_s=lambda number: 6.0 if number == 0 else 0.0)
     ran = run("load", server.url, "--model", "sums", "--slo-ms", 1000, "--load", 20,
-              "--duration-s", 0.5, "--timeout-s", 0.5, "--json")
+              "--duration-s", 0.5, "--timeout-s", 2, "--json")
     assert ran.code == 0, ran.err
     assert row(ran.out)["failed"] == 1
     assert "TimeoutError" in ran.err

@@ -237,7 +237,7 @@ def test_the_log_has_a_line_for_each_query(server):
     server.infer([[1, 2, 3], [4, 5, 6]])
     server.infer([[1, 2, 3]], parameters={"deadline_ms": 0.5})
     answered = server.metric("ramsis_queries_total")
-    ends = time.monotonic() + 20.0
+    ends = time.monotonic() + 60.0
     path = server.folder / "log.csv"
     while len(path.read_text().splitlines()) - 1 < answered:  # less the header
         assert time.monotonic() < ends, "lines reach the file once a second"
@@ -256,7 +256,7 @@ def test_the_overhead_is_measured_at_first(server):
     server.wait_for("overhead")
     first = next(event["overhead_ms"] for event in server.events()
                  if event["event"] == "overhead")  # other tests' requests may have changed it
-    assert 0.0 <= first <= 50.0
+    assert 0.0 <= first <= 1000.0  # some milliseconds, unless the machine is busy
     assert server.wait_for("ready")["overhead_ms"] == first
 
 

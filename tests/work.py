@@ -1,0 +1,25 @@
+"""The work that a call takes, which is the same on machines of any speed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Count the calls of functions, of Python's and of C's, that a call makes."""
+    count = 0
+
+    def told(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(told)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
