@@ -3,8 +3,7 @@
 They are put into docs/evaluation/coverage.md as the documentation is built. A row of
 docs/results/coverage.csv is a mechanism, an experiment, a figure or a table of a text: where it is
 in the code, the command that shows it, the printed figure and ours, and its grade. Change a grade
-there, with the command and the figure that justify it. The tables leave out places and commands,
-and the figures of rows without a remark, which are on the page of their text.
+there, with the command and the figure that justify it. The tables leave out places and commands.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def read_rows(path: Path = ROWS) -> list[Row]:
 
 
 def render(rows: Sequence[Row]) -> str:
-    """Return the counts, and for each text what is whole and what has a remark."""
+    """Return the number of rows by text and grade, and a section on each text."""
     counts = []
     for key, title in {**TEXTS, "": "all"}.items():
         grades = Counter(row.grade for row in rows if key in ("", row.text))
@@ -61,11 +60,11 @@ def render(rows: Sequence[Row]) -> str:
 
 
 def _section(rows: Sequence[Row]) -> str:
-    """Return a table of the rows with a remark, and a list of all others."""
-    alike = [row for row in rows if not row.reason]
+    """Return a table of the rows with a figure or a remark, and a list of all others."""
+    alike = [row for row in rows if not (row.reason or row.printed or row.ours)]
     table = markdown(("", "what", "printed", "here", "grade"), (
         [row.row, row.what, row.printed, row.ours,
          f"{row.grade}: {row.reason}" if row.reason else row.grade]
         for row in rows if row not in alike))
     names = "; ".join(row.what for row in alike)
-    return f"Whole, without remarks: {names}.\n\n{table}"
+    return f"Whole, without figures: {names}.\n\n{table}"

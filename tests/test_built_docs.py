@@ -97,7 +97,7 @@ def test_the_search_gives_the_right_page_first(built):
 def test_tables_that_the_build_makes_are_on_their_pages(built):
     for page, words in {
         "architecture": "Bounds for every scheduler", "cluster": "Most batches that a worker runs",
-        "evaluation/coverage": "Whole, without remarks", "gallery": "Worker-seconds against",
+        "evaluation/coverage": "Whole, without figures", "gallery": "Worker-seconds against",
         "options": "Price of a late or dropped request", "placement": "Factor that the latencies",
         "policy-file": "The batch size to run for a batch",
     }.items():

@@ -154,7 +154,7 @@ def test_tables_are_those_of_their_kept_rows(name, capsys, monkeypatch):
         monkeypatch.setattr(tables, "write_atomic", lambda *_: None)  # of the kept rows
         assert tables.main(["--kept", "--only", name]) == 0
         assert table.text(rows) in capsys.readouterr().out
-        assert any(f"(`{name}`)" in page.read_text("utf-8") for page in DOCS.rglob("*.md"))
+        assert any(f"`{name}`" in page.read_text("utf-8") for page in DOCS.rglob("*.md"))
 
 
 def test_formulas_are_simulation_in_twelve_of_eighteen_settings():
