@@ -107,8 +107,8 @@ class SynthesisSettings:
         rule=Rule(f"a number from 0 to {_HIGHEST_PRICE:.0f}",
                   lambda price: 0 <= price <= _HIGHEST_PRICE, "not a price"))
     solver: SolverName = setting(
-        SOLVERS[0], "Solver of a worker's decision problem; the last two are slow, for "
-        "comparisons.", choices=SOLVERS)
+        SOLVERS[0], "Solver of a worker's decision problem; all but policy iteration are slow, "
+        "for comparisons.", choices=SOLVERS)
     max_violation: float | None = setting(
         None, "Largest share of violations of a policy, such as 0.001.\nThe most accurate policy "
         "keeps this budget in simulation, at the price of violations that this requires; takes "
@@ -320,9 +320,6 @@ def _is_bins(text: Any) -> bool:
 
 _only = partial(Rule, wrong="not allowed")
 _ONE_SLO = _only("one SLO", lambda classes: not classes)
-_ALL_BUT_VALUE_ITERATION = _only(
-    ", ".join(name for name in SOLVERS if name != "value-iteration"),
-    lambda name: name != "value-iteration")
 _BINS = "fixed:D with D from 2 to 1000"
 
 
@@ -357,8 +354,6 @@ LIMITS: tuple[Limit, ...] = (
           Rule(_BINS, lambda text: text is None or _is_bins(text),
                "not a slack grid of a central queue"),
           "drawn times have no distinct latencies"),
-    Limit({"batching": "variable"}, "solver", _ALL_BUT_VALUE_ITERATION,
-          "sparse rows are solved by policy iteration"),
 )
 
 

@@ -22,7 +22,6 @@ from ramsis.profiles import LatencyTable
 from ramsis.worker.explicit import build_explicit
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.solve.policy_iteration import NodeSolution, solve_on_nodes
-from ramsis.worker.solve.value_iteration import iterate_on_nodes
 from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
 from tests.arrivals.processes import Wrapped
@@ -105,11 +104,6 @@ def test_the_linear_program_finds_the_same_gain(load_qps):
     assert program.certificate.converged
     gain = solve_on_nodes(build_structured(problem, "exact")).evaluation.gain
     assert program.gain == pytest.approx(gain, abs=1e-9)
-
-
-def test_value_iteration_without_a_sweep_is_refused():
-    with pytest.raises(InvalidValueError, match=r"^max_iterations: out of range: got 0"):
-        iterate_on_nodes(build_structured(small_problem(150.0)), max_iterations=0)
 
 
 @settings(max_examples=15, deadline=None)

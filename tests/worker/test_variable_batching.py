@@ -198,17 +198,12 @@ def test_drawn_times_stand_as_quarters_of_the_same_mean():
     assert (np.diff(latency_ms, axis=1) > 0.0).all()
 
 
-@pytest.mark.parametrize("solver", ["linear-program", "pymdptoolbox"])
+@pytest.mark.parametrize("solver", ["value-iteration", "linear-program", "pymdptoolbox"])
 def test_solvers_of_explicit_rows_find_the_same(solver):
     problem = variable_problem(200.0)
     assert solve_worker(problem, solver).gain == pytest.approx(
         solve_worker(problem).gain, abs=1e-6
     )
-
-
-def test_a_solver_that_knows_no_parts_says_so():
-    with pytest.raises(InvalidValueError, match=r"^solver: .*variable batching"):
-        solve_worker(variable_problem(), "value-iteration")
 
 
 @pytest.mark.parametrize(

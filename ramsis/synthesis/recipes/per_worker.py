@@ -286,7 +286,7 @@ def table_record(problem: WorkerProblem, table: IntArray) -> tuple[IntArray, Int
 def certificate_of(solution: WorkerSolution) -> CertificateRecord:
     """Return the certificate of a table that is optimal for the times that it is planned for."""
     certificate = solution.certificate
-    on_nodes = solution.solver in ("policy-iteration", "value-iteration")
+    on_nodes = solution.solver == "policy-iteration"
     return CertificateRecord(
         solver=solution.solver,
         converged=certificate.converged,

@@ -1,4 +1,4 @@
-"""Solvers of a worker's problem: policy iteration, value iteration, and what chooses between them.
+"""Solvers of a worker's problem: policy iteration, or a general solver on explicit rows.
 
 The room stands above all others of ``ramsis.worker``: it may import problem, structure and
 explicit, and none of them imports it.

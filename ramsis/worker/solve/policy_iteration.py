@@ -152,7 +152,7 @@ def solve_on_nodes(
         lambda evaluation, policy: mdp.greedy(evaluation.onward_value, evaluation.gain, policy),
         max_rounds - first.rounds,
     )
-    return certified(mdp, last.policy, last.evaluation, last.backup, first.rounds + last.number,
+    return _certified(mdp, last.policy, last.evaluation, last.backup, first.rounds + last.number,
                      last.status)
 
 
@@ -174,7 +174,7 @@ def _proven(mdp: StructuredMDP, first: FirstRounds) -> NodeSolution | None:
     return NodeSolution(mdp, first.policy, gain, certificate)
 
 
-def certified(
+def _certified(
     mdp: StructuredMDP, policy: IntArray, evaluation: NodeEvaluation, backup: Backup,
     iterations: int, status: Status,
 ) -> NodeSolution:

@@ -3,13 +3,13 @@
 Two formulations cover the problems:
 
 - *maximal batching*: the structured form (:mod:`ramsis.worker.structure.structured`), by policy
-  iteration or value iteration on its slack nodes; other solvers work on the explicit rows;
+  iteration on its slack nodes;
 - *variable batching*: the same with sparse rows for parts of the queue
   (:mod:`ramsis.worker.structure.variable_batching`).
 
-Solvers on explicit rows are those of :mod:`ramsis.mdp.solvers`. They are for comparison: they take
-minutes and gigabytes where the structured ones take milliseconds. All but the default are imported
-when they are used, since loading their compiled loops takes longer than finding a policy.
+Other solvers are those of :mod:`ramsis.mdp.solvers` on explicit rows. They are for comparison:
+they take minutes and gigabytes where policy iteration takes milliseconds. All but the default are
+imported when they are used, since loading their compiled loops takes longer than finding a policy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
 from ramsis.reprs import dataclass
@@ -129,17 +128,12 @@ class WorkerModel:
             Stopping rule of iterative solvers; policy iteration runs until it is stable.
         """
         check_solver(solver)
-        if solver not in ("policy-iteration", "value-iteration"):
+        if solver != "policy-iteration":
             return _solve_explicit(self.problem, solver, tolerance)
         if self.problem.batching.partial:
-            return self._solve_variable(solver)
+            return self._solve_variable()
         mdp = self.structured
-        if solver == "policy-iteration":
-            solution = solve_on_nodes(mdp)
-        else:
-            from ramsis.worker.solve.value_iteration import iterate_on_nodes
-
-            solution = iterate_on_nodes(mdp, tolerance=tolerance)
+        solution = solve_on_nodes(mdp)
         return WorkerSolution(self.problem, solution.policy, solution.gain, solution.certificate,
                               solver, lambda: state_frequency(mdp, solution.evaluation))
 
@@ -152,17 +146,13 @@ class WorkerModel:
         evaluation = evaluate_variable(self.variable, table)
         return StateFrequency(evaluation.frequency, evaluation.excess)
 
-    def _solve_variable(self, solver: SolverName) -> WorkerSolution:
+    def _solve_variable(self) -> WorkerSolution:
         """Solve for batches of any part of the queue, on likely states."""
-        if solver == "value-iteration":
-            raise InvalidValueError("this solver does not support variable batching",
-                                    where="solver", value=solver, allowed=", ".join(
-                                        name for name in SOLVERS if name != solver))
         from ramsis.worker.solve.policy_iteration import solve_variable
 
         solution = solve_variable(self.variable)
         return WorkerSolution(
-            self.problem, solution.draft, solution.gain, solution.certificate, solver,
+            self.problem, solution.draft, solution.gain, solution.certificate, "policy-iteration",
             lambda: StateFrequency(solution.evaluation.frequency, solution.evaluation.excess),
             lambda: solution.policy)
 

@@ -263,16 +263,6 @@ class StructuredMDP:
         by_phase = node_value[-len(self.drops.emptied) :] @ self.drops.emptied
         return np.asarray(self.phase[0] @ by_phase)
 
-    def drop_value(self, n: int, value: FloatArray, node_value: FloatArray) -> FloatArray:
-        """Return the value after a drop of the head of n + 1 requests, for each bin.
-
-        ``value`` (N+1, D+1) must be set for shorter queues.
-        """
-        assert self.drops is not None
-        if n == 0:
-            return self.emptied_value(node_value)
-        return np.asarray(self.drops.next_slack[n] @ value[n - 1])
-
 
 def build_structured(
     problem: WorkerProblem, nodes: NodeKind = "auto", *, cells_per_slo: int = CELLS_PER_SLO
