@@ -36,6 +36,7 @@ import placement_milp  # noqa: E402 - from the checkout, as the next ones
 import ramsis  # noqa: E402
 from ramsis.cli.help import TOPICS  # noqa: E402
 from ramsis.cli.main import cli  # noqa: E402
+from ramsis.scaling.policy_file import ScalingFile  # noqa: E402
 
 project = "ramsis"
 author = "The ramsis developers"
@@ -172,6 +173,7 @@ _SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "problem": lambda: placement_milp.schema("placement-problem-1"),
     "placement": lambda: placement_milp.schema("placement-1"),
     "scenario": ramsis.scenario.schema,
+    "scaling": ScalingFile.schema,
     "profile": lambda: json.loads(
         (_ROOT / "ramsis" / "profiles" / "profile-1.schema.json").read_text("utf-8"))}
 
@@ -179,6 +181,7 @@ _SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
 def _schema_fields(schema: dict[str, Any], path: str) -> str:
     """A row for each field of an object of a JSON schema: its default and its description."""
     def named(node: dict[str, Any]) -> dict[str, Any]:
+        node = node["anyOf"][0] if "type" in node.get("anyOf", [{}])[-1] else node  # or null
         return schema["$defs"][node["$ref"].rpartition("/")[2]] | node if "$ref" in node else node
 
     def entry(node: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +197,7 @@ def _schema_fields(schema: dict[str, Any], path: str) -> str:
         return ("required" if name in node["required"] else "optional" if default is None
                 else f"`{default:g}`" if isinstance(default, float)
                 else f"`{json.dumps(default)}`".replace('"', ""),
-                _marked(field.get("description", "")))
+                _marked(field.get("description", f"`{field['const']}`" if "const" in field else "")))
 
     return texts.markdown(("field", "default", "meaning"), (
         [", ".join(f"`{name}`" for name in names), *same]

@@ -61,13 +61,15 @@ def _sized_schedulers() -> Iterable[tuple[str, str]]:
 
 
 _ARRIVALS = {
-    "poisson": "requests that come independently of one another",
-    "negative-binomial": "several at an instant; I: variance over mean of the counts",
-    "mmpp": "bursts; R: rate in a burst over that in quiet times, B: mean duration of a burst, "
-            "S: share of the time in bursts",
-    "renewal": "independent gaps, gamma distributed; CV: their standard deviation over their mean",
-    "fixed-rate": "evenly spaced",
-    "trace": "the requests of a recorded trace over and over, stretched in time to the load",
+    "poisson": "independent requests",
+    "negative-binomial": "groups of requests that arrive at once; I: index of dispersion, variance "
+                         "over mean of the counts, at least 1",
+    "mmpp": "bursts; R: rate in a burst over the rate outside, B: mean duration of a burst in ms, "
+            "S: share of the time spent in bursts",
+    "renewal": "independent, gamma-distributed gaps; CV: their coefficient of variation",
+    "fixed-rate": "equal gaps",
+    "trace": "a recorded trace of requests, repeated from a random position and scaled in time to "
+             "the load; with their sizes, if --sizes names the same file",
 }
 
 
@@ -76,7 +78,7 @@ def _processes() -> Iterable[tuple[str, str]]:
 
     yield "", "What --arrivals takes, for policies and simulations."
     yield from ((pattern, _ARRIVALS[pattern.partition(":")[0]]) for pattern in patterns())
-    yield OWN, "a callable of your own that takes the load in requests per second"
+    yield OWN, "your own callable, which takes the load in requests per second"
 
 
 def _exit_codes() -> Iterable[tuple[str, str]]:

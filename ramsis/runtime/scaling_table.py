@@ -47,8 +47,8 @@ _MOST_FACTOR = 1.25  # largest factor on the load; its inverse is the smallest
 class Steering(Record):
     """Correction of the load by delivered accuracy, to keep a target accuracy."""
 
-    accuracy: Annotated[Fraction, "Target accuracy."]
-    requests: Annotated[Positive, "Number of requests within which a shortfall is compensated."]
+    accuracy: Annotated[Fraction, "Accuracy to keep."]
+    requests: Annotated[Positive, "Number of requests over which a deficit is made up."]
     loads_qps: Annotated[tuple[Positive, ...], "Loads per worker, increasing."]
     accuracies: Annotated[
         tuple[Fraction, ...], "Accuracy of the decision tables at these loads, decreasing."]
@@ -77,28 +77,29 @@ class ScalingTable(WrittenRecord):
 
     FORMAT: ClassVar[str] = SCALING_FORMAT
 
-    interval_s: Positive  # time between decisions
-    startup_s: NonNegative  # of a worker
-    # smallest and largest number of workers
-    least: _Count
-    most: _Count
-    levels_qps: tuple[Positive, ...]  # loads, increasing
-    trends: tuple[float, ...]  # changes of the log load per interval, increasing
-    smoothing: Annotated[float, ABOVE_ZERO]  # weight of the latest change in the trend
-    forecast_error: NonNegative  # relative error above which a forecast is not trusted
+    interval_s: Annotated[Positive, "Time between decisions."]
+    startup_s: Annotated[NonNegative, "Time that a worker takes to start."]
+    least: Annotated[_Count, "Smallest number of workers."]
+    most: Annotated[_Count, "Largest number of workers."]
+    levels_qps: Annotated[tuple[Positive, ...], "Levels of the load, rising."]
+    trends: Annotated[
+        tuple[float, ...], "Levels of the change of the load's logarithm in an interval, rising."]
+    smoothing: Annotated[float, ABOVE_ZERO, "Weight of the latest change in the trend."]
+    forecast_error: Annotated[
+        NonNegative, "Relative error of a forecast above which the measured load is used."]
     thresholds: Annotated[
         tuple[tuple[tuple[_Workers, ...], ...], ...],
-        "By level and trend: up to which worker one is started; is kept when it began to start "
-        "1, 2, ... decisions ago; is kept when it is active.",
+        "By level and trend, the highest number of a worker that is started; that is kept if it "
+        "began to start 1, 2, … decisions ago; and that is kept when active.",
     ]
     forecast_thresholds: Annotated[
         tuple[tuple[_Workers, ...], ...] | None,
-        "By level, while a forecast is believed; those of no trend if it is missing.",
+        "By level, the thresholds while a forecast is used; if absent those of no trend.",
     ] = None
-    window: Annotated[_Count, "Intervals over whose loads the monitor's mean is taken."] = 1
+    window: Annotated[_Count, "Number of intervals in the load monitor's moving average."] = 1
     steering: Annotated[
         Steering | None,
-        "How the load is corrected by what was delivered; it is not if this is null or missing.",
+        "Correction of the load by the accuracy that was delivered; none if null or absent.",
     ] = None
 
     def __post_init__(self) -> None:

@@ -176,8 +176,8 @@ class TablesFolder(WrittenRecord):
     """Folder of the decision tables for a number of workers."""
 
     workers: Count
-    made_for: Annotated[Count, "Workers that they were made for."]
-    folder: Annotated[str, Reader(_folder, _FOLDER), "Beside this file."]
+    made_for: Annotated[Count, "Number of workers that the tables were made for."]
+    folder: Annotated[str, Reader(_folder, _FOLDER), "Folder beside this file."]
 
 
 @dataclass(frozen=True)
@@ -220,20 +220,30 @@ class StatedCertificate(WrittenRecord):
 class ScalingFile(ScalingTable):
     """Scaling policy file: number of workers by load, with the decision tables' folders."""
 
-    created_by: str
-    slo_ms: Positive
-    rate_per_worker_qps: Positive
-    batch_rate_qps: Positive
-    dispatch: Annotated[str, _DISPATCHES]
-    tables: tuple[TablesFolder, ...]
-    target: Annotated[Target | None, "Null where the policy was made for prices."]
+    created_by: Annotated[str, "Program and version."]
+    slo_ms: Annotated[Positive, "Time allowed for an answer."]
+    rate_per_worker_qps: Annotated[
+        Positive, "Load that a worker carries within the target; only compared rules use it."]
+    batch_rate_qps: Annotated[
+        Positive, "Load that a worker carries with full batches; only compared rules use it."]
+    dispatch: Annotated[str, _DISPATCHES, "How requests reach the workers."]
+    tables: Annotated[
+        tuple[TablesFolder, ...],
+        "For each number of active workers the folder of its policies, and the number of workers "
+        "they were made for; loads are scaled by the quotient.",
+    ]
+    target: Annotated[Target | None, "Target of the synthesis; null where it had prices."]
     prices: Annotated[
         StatedPrices | None,
-        "Of the decision process; what was asked for where there is no target.",
+        "Prices of the decision process, in worker-seconds; without a target those of the user.",
     ]
-    dynamics: StatedDynamics
-    promise: Promise
-    certificate: StatedCertificate | None
+    dynamics: Annotated[StatedDynamics, "Parameters of the load model."]
+    promise: Annotated[Promise, "Promised figures."]
+    certificate: Annotated[
+        StatedCertificate | None,
+        "Average reward of the decision process, and its optimality gap as span, in "
+        "worker-seconds per interval.",
+    ]
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
