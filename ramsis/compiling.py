@@ -208,17 +208,6 @@ def njit(**options: Any) -> Callable[[F], F]:
     return compiled
 
 
-def is_kept(kernel: Callable[..., Any]) -> bool:
-    """Return whether a kernel is compiled, in this process or in the cache, or has no cache."""
-    cache = getattr(kernel, "_cache", None)
-    if not isinstance(cache, FunctionCache) or cast(Any, kernel).signatures:
-        return True
-    try:
-        return bool(cast(Any, cache)._cache_file._load_index())
-    except Exception:  # of another version, or not readable: pickle raises what it likes
-        return False
-
-
 @njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
 def dot(vector: NDArray[np.float64], other: NDArray[np.float64], first: int, stop: int) -> float:
     """Return Σ vector(i)·other(i) over 0 <= first <= i < stop, summed in any order."""
@@ -309,11 +298,6 @@ class _Compilations(event.Listener):  # type: ignore[misc,unused-ignore]
 
     def on_end(self, event: Any) -> None:
         self.running -= _in_main_thread()
-
-
-def log_no_compilation() -> None:
-    """Suppress the log line about the first compilation in this process."""
-    _COMPILATIONS.logged = True
 
 
 def _in_main_thread() -> bool:

@@ -102,26 +102,6 @@ def solve_central(problem: CentralProblem) -> CentralSolution:
     raise _not_computed()
 
 
-def unsolved_central(problem: CentralProblem) -> CentralSolution:
-    """Return a first policy, improved once on values of 0, without its steady state.
-
-    It takes the kernels that :func:`solve_central` comes to last.
-    """
-    model = central_model(problem, _RESTARTS[0] * problem.load / problem.workers)
-    model = model._replace(carries=False)
-    to, action = _first_policy(model, len(model.idle))
-    states, bins = to.shape[:2], to.shape[2]
-    values = ChainValues(0.0, np.zeros(states), np.zeros(states), np.zeros((states[1], bins)),
-                         exact=False)
-    improve(model, values, to, action)
-    nothing = np.zeros((len(model.batch), bins))
-    steady_state = SteadyState(gain=0.0, started=nothing, in_time=nothing[:, 0], dropped=0.0,
-                               overflow=0.0, queue=np.zeros(states[1]), late_share=0.0,
-                               restart=0.0)
-    return CentralSolution(problem, steady_state, 0, 0.0, None, to, action, values,
-                           Chain(model, to, action))
-
-
 def evaluate_central(problem: CentralProblem, plan: CentralSolution) -> SteadyState:
     """Compute the steady state of a solution's policy under other service times.
 

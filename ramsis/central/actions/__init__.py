@@ -19,12 +19,9 @@ from ramsis.central.actions import _kernels
 from ramsis.central.chain import ChainValues
 from ramsis.central.model import CentralArrays
 
-__all__ = ["LAST_KERNEL", "improve", "table_of"]
+__all__ = ["improve", "table_of"]
 
 Codes = NDArray[np.int16]
-
-LAST_KERNEL = _kernels.settle
-"""Kernel of this problem that is compiled last."""
 
 
 def improve(

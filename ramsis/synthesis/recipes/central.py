@@ -1,24 +1,9 @@
-"""Policies for a central queue, which all workers take from.
-
-*Compiling ahead.* Numba compiles one kernel at a time in a process. If the kernels are not in the
-cache, the process is forked: the copy has the inputs in memory, runs the last steps of the task on
-a trivial intermediate result, and so writes their compiled code to the cache. The first process
-reaches these steps later and finds their kernels there, or waits for the one that is being
-compiled (:mod:`ramsis.compiling`). The results of the copy are dropped, so they change nothing.
-"""
+"""Policies for a central queue, which all workers take from."""
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
-import sys
-import threading
-import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +13,6 @@ from ramsis.arrivals import Arrivals
 from ramsis.bounds import fluid_bound
 from ramsis.cluster.cluster import check_reachable
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
-from ramsis.compiling import is_kept, log_no_compilation
 from ramsis.errors import InputFileError, NotConvergedError
 from ramsis.policy import CertificateRecord, Inputs, Policy, PolicyModel
 from ramsis.policy.records import NOTHING
@@ -51,8 +35,6 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
     from ramsis.analysis.central import CentralAnalysis
     from ramsis.central.problem import CentralProblem
     from ramsis.central.solve import CentralSolution
-
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 CENTRAL_QUEUE = "central-queue"
 
@@ -86,7 +68,6 @@ class Central(Recipe["CentralProblem"]):
         problem: CentralProblem, replays: Replays, load_factor: float | None = None,
     ) -> Planned:
         """Return the best policy of a central queue's problem, with its certificate."""
-        from ramsis.central.actions import LAST_KERNEL
         from ramsis.central.solve import solve_central
 
         inputs = inputs_of(profile, settings)
@@ -108,8 +89,6 @@ class Central(Recipe["CentralProblem"]):
                 solutions[factor] = _better_played(plan, factor, unpromised, replays)
             return unpromised(solutions[factor])
 
-        compile_ahead(LAST_KERNEL,
-                      partial(_run_last_steps, problem, profile, settings, unpromised))
         policy = with_headroom(planned, settings.headroom, replays, limits)
         solution = solutions[policy.planned_factor]
 
@@ -156,25 +135,6 @@ class Central(Recipe["CentralProblem"]):
             raise InputFileError("the model has the behaviour of its own table only",
                                  where="policy")
         return analysis_of(problem, solution)
-
-
-def _run_last_steps(
-    problem: CentralProblem, profile: ProfileSet, settings: SynthesisSettings,
-    policy_of: Callable[[CentralSolution], Policy],
-) -> None:
-    """Run the last steps of synthesis on a trivial solution, so that their kernels compile."""
-    from ramsis.central.solve import unsolved_central
-
-    solution = unsolved_central(problem)
-    policy = policy_of(solution)
-    Replays().at(policy, 1.0)
-    if settings.cascades and profile.confidences is not None:
-        from ramsis.synthesis.cascades import with_cascade
-
-        times = ServiceTimes.of_all(settings.profile_for(profile),
-                                    settings.chosen_service(profile), settings.max_queue)
-        with_cascade(policy, profile.confidences, times)
-    solution.chain.steady_state()
 
 
 def _better_played(
@@ -324,53 +284,3 @@ def _model(times: ServiceTimes, m: int, overhead_ms: float) -> PolicyModel:
         quantiles_ms=tuple(tuple(row) for row in rows.tolist()) if drawn else None,
         samples=tuple(times.samples[m][finite].tolist()) if drawn else None,
         run_as=sizes_stated(times.run_as[m][finite]))
-
-
-def compile_ahead(kernel: Callable[..., object], run: Callable[[], object]) -> None:
-    """Run a function in a forked process to compile its kernels, unless ``kernel`` is cached.
-
-    Does nothing where a second process gains nothing or is not safe: with one processor, with
-    other threads, in a process of a pool, on systems other than Linux, without a cache.
-    """
-    if is_kept(kernel) or not _can_fork():
-        return
-    from multiprocessing import get_context
-
-    with suppress(OSError), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are looked at
-        # A daemon is ended with this process, which also collects its exit code.
-        get_context("fork").Process(
-            target=_run_silently, args=(run, os.getpid()), daemon=True).start()
-
-
-def _can_fork() -> bool:
-    """Return whether a fork is safe, and has a processor of its own."""
-    if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
-        return False
-    from multiprocessing import parent_process
-
-    # Another thread may hold a lock, which nobody would release in the copy. The progress bar's
-    # has only locks of the bar, which the copy does not use.
-    others = [thread for thread in threading.enumerate()
-              if thread is not threading.main_thread()
-              and not type(thread).__module__.startswith("rich.")]
-    with suppress(OSError):
-        return (parent_process() is None and not others
-                and len(os.listdir("/proc/self/task")) == threading.active_count())
-    return False
-
-
-def _run_silently(run: Callable[[], object], parent: int) -> None:
-    """Run a function without output, and end with the parent process."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C comes to both
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):  # a reader of the first one's output does not wait for the copy
-        os.dup2(null, stream)
-    log_no_compilation()
-    with suppress(Exception):
-        if os.getppid() == parent:
-            run()
-    os._exit(0)
