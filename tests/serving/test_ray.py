@@ -21,48 +21,19 @@ import yaml
 from ramsis.cli.main import cli
 from ramsis.errors import InputFileError
 from ramsis.serving.export.ray_configuration import yaml_text
-from ramsis.serving.ray_scaling import LOAD_METRIC, CapacityPolicy, ScalingPolicy
+from ramsis.serving.ray_scaling import LOAD_METRIC, ScalingPolicy
 from tests.cli.command import refused
 from tests.serving import servers
-from tests.serving.servers import Load, body, make, profile, until
+from tests.serving.servers import Load, body, make, until
 from tests.serving.test_scaling import scaling_policy
 
-LEVELS = [(100.0, 1), (200.0, 2), (400.0, 4)]
 
-
-def context(now_s: float, load_qps: float | None, state: Any = None, **other: Any) -> Any:
+def context(now_s: float, load_qps: float | None, **other: Any) -> Any:
     metrics = {} if load_qps is None else {LOAD_METRIC: {"a": load_qps, "b": load_qps - 5.0}}
     return SimpleNamespace(**{
-        "aggregated_metrics": metrics, "current_time": now_s, "policy_state": state,
+        "aggregated_metrics": metrics, "current_time": now_s,
         "target_num_replicas": 3, "capacity_adjusted_min_replicas": 1,
         "capacity_adjusted_max_replicas": 4, **other})
-
-
-def test_replicas_follow_the_capacity_answers():
-    policy = CapacityPolicy(LEVELS, startup_s=10.0)
-    for load_qps, wanted in ((50.0, 1), (100.0, 1), (101.0, 2), (300.0, 4), (5000.0, 4)):
-        assert policy(context(0.0, load_qps))[0] == wanted
-    assert policy(context(0.0, None))[0] == 3  # no worker has said anything
-    assert policy(context(0.0, 300.0, capacity_adjusted_max_replicas=2))[0] == 2
-    assert policy(context(0.0, 10.0, capacity_adjusted_min_replicas=2))[0] == 2
-
-
-def test_a_load_that_rises_is_met_before_it_is_there():
-    """It rises by 10 each second; a replica that starts now serves in ten seconds."""
-    policy, state, wanted = CapacityPolicy(LEVELS, startup_s=10.0), {}, []
-    for second in range(16):
-        replicas, state = policy(context(float(second), 10.0 * second + 5.0, state))
-        wanted.append(replicas)
-        assert len(state["seen"]) <= 11
-    assert wanted == sorted(wanted)
-    reached = next(second for second in range(16) if wanted[second] >= 2)
-    assert reached <= 5  # 100 queries/s come after 9.5 s
-    falling, state = [], {}
-    for second in range(16):
-        replicas, state = policy(context(float(second), 400.0 - 20.0 * second, state))
-        falling.append(replicas)
-    assert falling[5] == 4  # and one that falls is followed, not foreseen
-    assert falling[-1] == 1
 
 
 def test_replicas_follow_the_scaling_table(tmp_path):
@@ -95,8 +66,6 @@ def test_the_file_for_a_scaling_policy_names_it(run, tmp_path):
     scaling_policy(tmp_path)
     base = ("export", "ray-serve", tmp_path / "policies", "--variants",
             tmp_path / "variants.toml", "--out", tmp_path / "app.yaml")
-    refused(run(*base, "--autoscale", "digits-cpu"), 2, "--autoscale")
-    assert not (tmp_path / "app.yaml").exists()
     assert run(*base).code == 0
     (application,) = yaml.safe_load((tmp_path / "app.yaml").read_text())["applications"]
     file = str(tmp_path / "policies" / "scaling.json")
@@ -125,23 +94,6 @@ def test_the_exported_file_names_the_application(run, tmp_path):
     assert f'policies: "{tmp_path / "policies"}"' in text
     assert "num_replicas: 2" in text
     assert "autoscaling" not in text
-
-
-def test_workers_for_loads_are_capacity_answers(run, tmp_path):
-    from ramsis.profiles import save
-
-    make(tmp_path, workers=3, loads=(20.0, 500.0))
-    save(profile(), tmp_path / "profile.json")
-    ran = run("export", "ray-serve", tmp_path / "policies", "--variants",
-              tmp_path / "variants.toml", "--out", tmp_path / "app.yaml", "--autoscale",
-              tmp_path / "profile.json", "--min-accuracy", 0.8)
-    assert ran.code == 0, ran.err
-    lines = ran.out.splitlines()
-    assert lines[0] == "up to 20 QPS: 1 workers"
-    assert lines[1].startswith("up to 500 QPS: ")
-    text = (tmp_path / "app.yaml").read_text()
-    assert 'policy_function: "ramsis.serving.ray_scaling:CapacityPolicy"' in text
-    assert "levels: [[20.0, 1], [500.0, " in text
 
 
 def test_what_does_not_fit_is_refused(run, tmp_path):

@@ -10,12 +10,10 @@ import click
 
 from placement_milp import read_placement
 from placement_milp.mig import kubernetes_resources, mig_nodes, mig_parted
-from ramsis import profiles
 from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import OUT_FILE, OUT_FOLDER
 from ramsis.cli.options.shared import variants_options
-from ramsis.cli.output.rows import progress
-from ramsis.errors import InfeasibleError, InvalidValueError, install
+from ramsis.errors import InvalidValueError, install
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.sized import SizedTables
@@ -36,11 +34,7 @@ from ramsis.serving.export.triton import configuration as triton_configuration
 from ramsis.serving.policies import check_served, largest_batch, read_policies, selectors_of
 from ramsis.serving.scaling.fleet import read_fleet, scaling_file
 from ramsis.serving.variants import VariantsFile, read_variants
-from ramsis.sim import ConstantLoad
 from ramsis.sized.policy import is_sized, read_sized
-from ramsis.synthesis.capacity import Targets, fewest_workers
-
-_SECONDS = 10.0
 
 
 @click.group("export", cls=CommandGroup)
@@ -55,32 +49,13 @@ def export() -> None:
               metavar="FILE", help="YAML file to write.")
 @click.option("--overhead-ms", type=click.FloatRange(min=0), default=0.0, show_default=True,
               help="Overhead to subtract from every slack, besides service times.")
-@click.option("--autoscale", "profile_name", metavar="FILE|NAME",
-              help="Scale the workers to the fewest for the load by this profile, at most those "
-                   "of the policies.  [default: a fixed number]")
-@click.option("--min-accuracy", type=float, metavar="X",
-              help="With --autoscale: least mean accuracy of the requests answered in time.")
-@click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
-              help="With --autoscale: largest share of requests that are late or dropped.")
-@click.option("--startup-s", type=click.FloatRange(min=0), default=30.0, show_default=True,
-              help="With --autoscale: start-up time of a replica.")
-def export_ray_serve(
-    policies: Path,
-    variants: str,
-    out: Path,
-    overhead_ms: float,
-    profile_name: str | None,
-    min_accuracy: float | None,
-    max_violation: float,
-    startup_s: float,
-) -> None:
+def export_ray_serve(policies: Path, variants: str, out: Path, overhead_ms: float) -> None:
     """Write the configuration with which `serve run` of Ray serves by policies.
 
     A deployment of workers runs batches; a dispatcher forms them by table and deadline, and
     answers the Open Inference Protocol. On each node paths must be the same and `ramsis[ray]`
     installed. With a scaling policy, as `ramsis scale` writes it, the number of workers follows
-    it. With --autoscale it follows the load that is anticipated when a new one would be ready:
-    the fewest that `capacity` finds for it.
+    it.
 
     \b
     Examples:
@@ -93,19 +68,9 @@ def export_ray_serve(
     check_served(policy_set, [variant.name for variant in models.variants], None, variants)
     if fleet is not None:
         fleet.check([variant.name for variant in models.variants], variants)
-        if profile_name is not None:
-            raise InvalidValueError("the scaling policy already sets the number of workers",
-                                    where="--autoscale", value=profile_name,
-                                    allowed="policies without a scaling policy")
-    levels: list[tuple[float, int]] = []
-    if profile_name is not None:
-        levels = _levels(policy_set, profile_name, Targets(max_violation, min_accuracy, None))
     write_atomic(out, yaml_text(configuration(
-        policy_set, policies if scaling is None else scaling, models, levels=levels,
-        startup_s=startup_s, overhead_ms=overhead_ms,
+        policy_set, policies if scaling is None else scaling, models, overhead_ms=overhead_ms,
         scaling=None if fleet is None else fleet.table)))
-    for load_qps, workers in levels:
-        click.echo(f"up to {load_qps:g} QPS: {workers} workers")
     click.echo(f"{out}: serve run {out}")
 
 
@@ -331,35 +296,6 @@ def _write_code(policies: PolicySet[Policy], code: str, out: Path) -> None:
     models = {model.name for policy in held for model in policy.models}
     click.echo(f"{out}: {len(policies.levels)} levels, {len(held)} policies, "
                f"{len(models)} models")
-
-
-def _levels(
-    policies: PolicySet[Policy], profile_name: str, targets: Targets
-) -> list[tuple[float, int]]:
-    """Return each load of the policies with the fewest workers that meet the targets.
-
-    Workers do not decrease with the load. Where no number meets the targets, all are used.
-    """
-    most = sum(policies.worker_types.values())
-    if len(policies.worker_types) > 1 or len(policies.slo_classes) > 1:
-        raise InvalidValueError("capacity is searched for one worker type and one SLO",
-                                where="--autoscale", allowed="policies of these")
-    profile, (slo_ms,) = profiles.load(profile_name), policies.slo_classes
-    first = policies.levels[0].stations[0].policy
-    loads = sorted({level.load_qps for level in policies.levels})
-    levels: list[tuple[float, int]] = []
-    with progress("loads", len(loads)) as advance:
-        for load_qps in loads:
-            try:
-                workers = fewest_workers(
-                    profile, ConstantLoad(load_qps, 1000.0 * _SECONDS), targets,
-                    slo_ms=slo_ms, scheduler=first.dispatch, service=first.service,
-                    seeds=(0, 1)).workers
-            except InfeasibleError:
-                workers = most
-            levels.append((load_qps, min(max(workers, levels[-1][1] if levels else 1), most)))
-            advance()
-    return levels
 
 
 @export.command("mig", short_help="Write MIG instances for NVIDIA's tools.")

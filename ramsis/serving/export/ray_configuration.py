@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +19,24 @@ _YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
 
 def configuration(
     policies: PolicySet[Policy], where: Path, variants: VariantsFile, *,
-    levels: Sequence[tuple[float, int]] = (), startup_s: float = 30.0,
     overhead_ms: float = 0.0, scaling: ScalingTable | None = None,
 ) -> dict[str, Any]:
     """Return the configuration that ``serve run`` reads.
 
-    ``where`` is the path of the policies, or of the scaling policy, whose table is ``scaling``.
-    ``levels`` are increasing loads, each with the workers that suffice; without any their number
-    is fixed. A replica starts in ``startup_s``, and the dispatcher subtracts ``overhead_ms`` from
+    ``where`` is the path of the policies, or of the scaling policy, whose table is ``scaling``;
+    without one the number of workers is fixed. The dispatcher subtracts ``overhead_ms`` from
     every slack.
     """
-    workers = sum(policies.worker_types.values())
-    replicas: dict[str, Any] = {"num_replicas": workers}
+    replicas: dict[str, Any] = {"num_replicas": sum(policies.worker_types.values())}
     if scaling is not None:
-        replicas = _scaled((scaling.least, scaling.least, scaling.most), (0.0, 0.0),
-                           "ScalingPolicy", {"scaling": str(where.resolve())})
-    elif levels:
-        least = min(workers, *(count for _, count in levels))
-        replicas = _scaled((least, workers, workers), (1.0, 60.0), "CapacityPolicy", {
-            "levels": [list(pair) for pair in levels], "startup_s": startup_s})
+        replicas = {"num_replicas": "auto", "autoscaling_config": {
+            "min_replicas": scaling.least, "max_replicas": scaling.most,
+            "initial_replicas": scaling.least,
+            "upscale_delay_s": 0.0, "downscale_delay_s": 0.0,  # the table has its own delays
+            "target_ongoing_requests": 1.0,  # else Ray warns; it counts for its own policy alone
+            "metrics_interval_s": 1.0, "look_back_period_s": 5.0,
+            "policy": {"policy_function": "ramsis.serving.ray_scaling:ScalingPolicy",
+                       "policy_kwargs": {"scaling": str(where.resolve())}}}}
     return {
         "http_options": {"host": "127.0.0.1", "port": 8000},
         "applications": [{
@@ -55,24 +54,6 @@ def configuration(
                  "ray_actor_options": {"num_cpus": 0.0}}],
         }],
     }
-
-
-def _scaled(
-    replicas: tuple[int, int, int], delays_s: tuple[float, float], policy: str,
-    arguments: dict[str, Any],
-) -> dict[str, Any]:
-    """Return the autoscaling settings for a policy of :mod:`ramsis.serving.ray_scaling`.
-
-    ``replicas`` are minimum, initial and maximum number; ``delays_s`` are for up- and downscaling.
-    """
-    least, first, most = replicas
-    return {"num_replicas": "auto", "autoscaling_config": {
-        "min_replicas": least, "max_replicas": most, "initial_replicas": first,
-        "upscale_delay_s": delays_s[0], "downscale_delay_s": delays_s[1],
-        "target_ongoing_requests": 1.0,  # else Ray warns; it counts for its own policy alone
-        "metrics_interval_s": 1.0, "look_back_period_s": 5.0,
-        "policy": {"policy_function": f"ramsis.serving.ray_scaling:{policy}",
-                   "policy_kwargs": arguments}}}
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
