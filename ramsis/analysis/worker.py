@@ -69,8 +69,9 @@ from ramsis.reprs import dataclass
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import Outcome
 from ramsis.worker.problem.waiting_slack import waiting_by_slack
+from ramsis.worker.solve.rounds import evaluate_policy
 from ramsis.worker.structure import StructuredMDP, build_structured
-from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
+from ramsis.worker.structure.evaluation import state_frequency
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -320,7 +321,7 @@ def evidence_of(
     # With late requests as the only cost, the gain is -v, and relative values count late requests.
     mdp = structured or build_structured(problem)
     mdp = replace(mdp, problem=mdp.problem.of_violations())
-    evaluation = evaluate_on_nodes(mdp, policy)
+    evaluation = evaluate_policy(mdp, policy)
     visits = state_frequency(mdp, evaluation).frequency
     outcome = mdp.problem.outcome(policy)
     grid = mdp.problem.services.latency_ms

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.solve import policy_iteration
+from ramsis.worker.solve import policy_iteration, rounds
 from ramsis.worker.solve.policy_iteration import improve_until_stable, solve_on_nodes
-from ramsis.worker.solve.rounds import FirstRounds, first_rounds
+from ramsis.worker.solve.rounds import FirstRounds, evaluate_policy, first_rounds
 from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes
 from tests.worker.problems import small_problem, worker_problems
@@ -39,7 +40,7 @@ def test_what_first_rounds_lead_to_is_what_exact_rounds_lead_to(problem):
 
 @pytest.mark.parametrize("late", ["serve", "drop"])
 @pytest.mark.parametrize("load_qps", [20.0, 150.0, 600.0])
-def test_no_exact_round_is_needed(load_qps, late):
+def test_no_exact_round_is_needed(load_qps, late, monkeypatch):
     """The table is the one of exact rounds, and values of the first rounds prove it optimal."""
     problem = small_problem(load_qps, late=late)
     mdp = build_structured(problem)
@@ -54,6 +55,8 @@ def test_no_exact_round_is_needed(load_qps, late):
     assert low is not None
     assert high is not None
     assert low <= gain <= high <= low + 4e-9
+    monkeypatch.setattr(rounds, "evaluate_on_nodes", None)  # would fail if it were called
+    assert solution.evaluation.gain == pytest.approx(gain, abs=1e-10)
 
 
 def test_values_that_are_not_exact_prove_nothing(monkeypatch):
@@ -80,3 +83,21 @@ def test_without_rounds_the_policy_is_kept():
         build_structured(problem), problem.fastest_policy(), 0)
     assert (rounds, values) == (0, None)
     np.testing.assert_array_equal(policy, problem.fastest_policy())
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=worker_problems(), data=st.data())
+def test_an_evaluation_without_factorisation_is_that_with_one(problem, data):
+    """For any policy, also one that is far from the best."""
+    mdp = build_structured(problem)
+    policy = problem.fastest_policy()
+    for n, actions in enumerate(problem.actions.by_queue[:-1]):
+        action = data.draw(st.sampled_from(actions))
+        policy[n, action.bins] = action.code
+    found, exact = evaluate_policy(mdp, policy), evaluate_on_nodes(mdp, policy)
+    assert found.gain == pytest.approx(exact.gain, abs=1e-10)
+    scale = 1.0 + np.ptp(exact.node_value)
+    difference = found.node_value - exact.node_value
+    assert np.ptp(difference) <= 1e-8 * scale
+    np.testing.assert_allclose(found.node_frequency, exact.node_frequency,
+                               atol=1e-9 * exact.node_frequency.max())

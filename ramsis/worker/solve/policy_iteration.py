@@ -35,7 +35,7 @@ from ramsis.errors import check_number_of
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
 from ramsis.mdp.result import Certificate, Criterion, Status
 from ramsis.reprs import dataclass
-from ramsis.worker.solve.rounds import FirstRounds, first_rounds
+from ramsis.worker.solve.rounds import FirstRounds, evaluate_policy, first_rounds
 from ramsis.worker.structure.evaluation import (
     NodeEvaluation,
     evaluate_on_nodes,
@@ -115,8 +115,8 @@ class NodeSolution:
 
     @cached_property
     def evaluation(self) -> NodeEvaluation:
-        """Gain, values and frequencies of the policy by one factorisation."""
-        return self.exact or evaluate_on_nodes(self.mdp, self.policy)
+        """Gain, values and frequencies of the policy."""
+        return self.exact or evaluate_policy(self.mdp, self.policy)
 
 
 def solve_on_nodes(

@@ -27,8 +27,9 @@ from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
 from ramsis.reprs import dataclass
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
+from ramsis.worker.solve.rounds import evaluate_policy
 from ramsis.worker.structure import StructuredMDP, build_structured
-from ramsis.worker.structure.evaluation import StateFrequency, evaluate_on_nodes, state_frequency
+from ramsis.worker.structure.evaluation import StateFrequency, state_frequency
 
 if TYPE_CHECKING:
     from ramsis.worker.structure.variable_batching import VariableMDP
@@ -140,7 +141,7 @@ class WorkerModel:
     def evaluate(self, table: IntArray) -> StateFrequency:
         """Compute a policy table's long-run state frequencies."""
         if not self.problem.batching.partial:
-            return state_frequency(self.structured, evaluate_on_nodes(self.structured, table))
+            return state_frequency(self.structured, evaluate_policy(self.structured, table))
         from ramsis.worker.solve.policy_iteration import evaluate_variable
 
         evaluation = evaluate_variable(self.variable, table)

@@ -240,26 +240,81 @@ def _rotated(column: FloatArray, turns: FloatArray, k: int) -> None:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _evaluated(
-    model: StructuredArrays, actions: Actions, states: States, policy: _Policy, value: FloatArray,
-    tolerance: float, steps: int,
-) -> float:
-    """Evaluate a policy by GMRES from initial values, in place; return the gain, NaN on failure.
+def _moved_back(
+    model: StructuredArrays, actions: Actions, states: States, policy: _Policy,
+    weight: FloatArray, result: FloatArray,
+) -> None:
+    """Apply the transitions of a policy to weights of nodes: ``result`` = ``weight``·M."""
+    nodes, (indptr, indices, data) = weight.copy(), model.onward
+    starts, last = model.late_idle.shape[1], weight.size - model.late_idle.shape[1]
+    for j in range(model.late.size):
+        _add(model.late_reach[j], weight[model.late[j]], nodes[: model.late_reach.shape[1]])
+        _add(model.late_idle[j], weight[model.late[j]], nodes[last:])
+    place, slot, share = policy.place, policy.slot, np.zeros(policy.place.shape)
+    for i in range(nodes.size):
+        for entry in range(indptr[i], indptr[i + 1]):
+            state = indices[entry]
+            share[states.reached_queued[state], states.reached_bins[state]] += (
+                nodes[i] * data[entry])
+    # From the longest queue down, as a drop leads to one request less, and may be repeated.
+    phases, emptied = np.zeros((policy.row.size, model.phase.shape[2])), np.zeros(
+        model.phase.shape[2])
+    for s in range(states.queued.size - 1, -1, -1):
+        n, j = states.queued[s], states.bins[s]
+        if place[n, j] >= 0:
+            _add(model.phase[n, j], share[n, j], phases[slot[actions.service[n, place[n, j]]]])
+        elif n == 0:
+            _add(model.phase[0, j], share[0, j], emptied)
+        else:
+            for i in range(states.first[s], states.stop[s]):
+                share[n - 1, i] += share[n, j] * model.next_slack[n, j, i]
+    result[:] = 0.0
+    for used in range(policy.row.size):
+        g, phase = policy.row[used], phases[used]
+        for i in range(policy.nodes[g, 0], policy.nodes[g, 1]):
+            result[i] += dot(policy.reach[g, i], phase, 0, phase.size)
+        for i in range(starts):
+            result[last + i] += dot(policy.idle[g, i], phase, 0, phase.size)
+    for i in range(model.emptied.shape[0]):
+        result[last + i] += dot(model.emptied[i], emptied, 0, emptied.size)
 
-    Solves (I − M + c·wᵀ)·u = r, of which w·u is the gain: one rank more than I − M, which is
-    singular. ``basis`` is orthonormal (Arnoldi), ``left`` the rotated right-hand side.
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _weight_and_moved(
+    model: StructuredArrays, actions: Actions, states: States, policy: _Policy, cost: FloatArray,
+    back: bool, vector: FloatArray, moved: FloatArray,
+) -> float:
+    """Write M·``vector`` to ``moved``; return w·``vector``. If ``back``: Mᵀ·``vector``, and c."""
+    if back:
+        _moved_back(model, actions, states, policy, vector, moved)
+        return dot(cost, vector, 0, vector.size)
+    _moved(model, actions, states, policy, vector, moved)
+    return (1.0 / _total(cost)) * _total(vector)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _solved(
+    model: StructuredArrays, actions: Actions, states: States, policy: _Policy,
+    system: tuple[FloatArray, FloatArray, bool], value: FloatArray, tolerance: float, steps: int,
+) -> bool:
+    """Solve a policy's system by GMRES from initial values, in place; return whether it converged.
+
+    ``system`` is (cost, right, back), and solves (I − M + c·wᵀ)·u = right with w = 1/Σc, or the
+    transposed system where it is ``back``: one rank more than I − M, which is singular. ``basis``
+    is orthonormal (Arnoldi), ``left`` the rotated right-hand side.
     """
-    reward, cost = _rewards_and_costs(model, actions, states, policy.place)
-    size, share = value.size, 1.0 / _total(cost)
+    cost, right, back = system
+    size = value.size
+    column = np.full(size, 1.0 / _total(cost)) if back else cost
     basis, upper = np.empty((steps + 1, size)), np.zeros((steps, steps + 1))
     turns, left = np.empty((steps, 2)), np.zeros(steps + 1)
     moved = np.empty(size)
-    _moved(model, actions, states, policy, value, moved)
+    weight = _weight_and_moved(model, actions, states, policy, cost, back, value, moved)
     for i in range(size):
-        basis[0, i] = reward[i] - value[i] + moved[i]
-    _add(cost, -share * _total(value), basis[0])
+        basis[0, i] = right[i] - value[i] + moved[i]
+    _add(column, -weight, basis[0])
     left[0] = np.sqrt(dot(basis[0], basis[0], 0, size))
-    enough = tolerance * np.sqrt(dot(reward, reward, 0, size))
+    enough = tolerance * np.sqrt(dot(right, right, 0, size))
     # Step k adds the image of the last basis vector, made orthogonal to all others, and rotates
     # the new column so that its entry below the diagonal is 0: |left[k]| is then the residual.
     k = 0
@@ -267,10 +322,10 @@ def _evaluated(
         if k == 0:
             _scale(basis[0], 1.0 / left[0])
         last, new = basis[k], basis[k + 1]
-        _moved(model, actions, states, policy, last, moved)
+        weight = _weight_and_moved(model, actions, states, policy, cost, back, last, moved)
         for i in range(size):
             new[i] = last[i] - moved[i]
-        _add(cost, share * _total(last), new)
+        _add(column, weight, new)
         for i in range(k + 1):
             upper[k, i] = dot(basis[i], new, 0, size)
             _add(basis[i], -upper[k, i], new)
@@ -283,14 +338,34 @@ def _evaluated(
         k += 1
     # Negated, so that NaN fails as well.
     if not abs(left[k]) <= enough:
-        return np.nan
+        return False
     # Back substitution: the solution is the initial value plus a combination of the basis.
     for i in range(k - 1, -1, -1):
         for later in range(i + 1, k):
             left[i] -= upper[later, i] * left[later]
         left[i] /= upper[i, i]
         _add(basis[i], left[i], value)
-    return share * _total(value)
+    return True
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def evaluation(
+    model: StructuredArrays, actions: Actions, states: States, mixtures: Mixtures,
+    place: IntArray, value: FloatArray, frequency: FloatArray, tolerance: float, steps: int,
+) -> float:
+    """Compute node values and stationary frequencies of a policy; return its gain, or NaN.
+
+    ``value`` and ``frequency``, (I+L,), have initial values, and are changed in place. The result
+    is NaN where GMRES does not converge within its ``steps``.
+    """
+    policy = _with_passages(model, actions, states, mixtures, place)
+    reward, cost = _rewards_and_costs(model, actions, states, place)
+    share = 1.0 / _total(cost)
+    converged = _solved(model, actions, states, policy, (cost, reward, False), value, tolerance,
+                        steps) and _solved(
+        model, actions, states, policy, (cost, np.full(cost.size, share), True), frequency,
+        tolerance, steps)
+    return share * _total(value) if converged else np.nan
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -328,11 +403,13 @@ def rounds(
     gain = np.nan
     for count in range(1, most + 1):
         policy = _with_passages(model, actions, states, mixtures, place)
+        reward, cost = _rewards_and_costs(model, actions, states, place)
         # Rough values suffice to find a change; only exact ones show that there is none.
         for tolerance in (rough, exact):
-            gain = _evaluated(model, actions, states, policy, value, tolerance, steps)
-            if np.isnan(gain):
-                return count, gain, False
+            if not _solved(model, actions, states, policy, (cost, reward, False), value,
+                           tolerance, steps):
+                return count, np.nan, False
+            gain = (1.0 / _total(cost)) * _total(value)
             changed = _improve(model, actions, states, value, gain, rounding, place)
             if changed:
                 break

@@ -98,6 +98,13 @@ def model_of(mdp: StructuredMDP) -> StructuredArrays:
         mdp.charged_excess, mdp.problem.violation_price)
 
 
+def actions_of(mdp: StructuredMDP) -> Actions:
+    """Return the actions of a structured problem for the compiled rounds."""
+    choices = mdp.choices
+    return Actions(choices.service, choices.cost, choices.reward, choices.dropped,
+                   choices.drop_cost, matrix_of(mdp.problem.services.weights))
+
+
 def mixtures_of(mdp: StructuredMDP) -> Mixtures:
     """Return room for the first passages of all services, none if each has a single latency."""
     reach, idle, _, _ = mdp.passages.arrays()
