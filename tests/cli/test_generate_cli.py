@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -209,25 +208,6 @@ def test_an_unwritable_folder_is_named(run, tiny_file, tmp_path, below):
     refused(run("generate", *options(tiny_file, tmp_path / "file" / below)), 2,
             str(tmp_path / "file"), "cannot make the folder" if below == "below" else "is a file")
     assert snapshot(tmp_path) == {str(tmp_path / "file"): b"mine"}
-
-
-def test_ctrl_c_says_so_and_exits_with_130(generate, tmp_path, monkeypatch):
-    from ramsis.policy import policy_set
-
-    writes, write = 0, policy_set.write
-
-    def interrupted(*arguments: Any) -> str:
-        nonlocal writes
-        writes += 1
-        if writes == 3:
-            raise KeyboardInterrupt
-        return write(*arguments)
-
-    monkeypatch.setattr(policy_set, "write", interrupted)
-    ran = generate(load="50:200:50", headroom="0")
-    assert (ran.code, ran.out) == (130, "")
-    assert ran.err.strip() == "interrupted; finished files are whole and stay"
-    assert [p.load_qps for p in validate_set(tmp_path / "out").levels] == [50.0, 100.0]
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from ramsis.sweep.engines import runner
 from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.ray_engine import AHEAD, RETRIES, _Cluster, ray_runner
 from tests.cli.command import refused
+from tests.sweep.samples import GREEDY
 
 TABLES = ("results.csv", "seeds.csv", "models.csv", "failures.csv")
 
@@ -130,15 +131,6 @@ def test_an_engine_that_there_is_not_is_refused(terms, words):
         Engine(**terms)
 
 
-def test_ray_that_is_not_installed_is_refused_in_a_line(tmp_path, run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    spec = tmp_path / "spec.toml"
-    spec.write_text('profiles = "digits-cpu"\nworkers = 1\nslo_ms = 25\nload_qps = 20\n'
-                    'scheduler = "greedy"\nduration_s = 0.1\n')
-    refused(run("sweep", spec, "--out", tmp_path / "out", "--engine", "ray"), 2,
-            "needs ray, which is not installed", "ramsis[ray]")
-
-
 def test_an_address_without_ray_is_refused_in_a_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
     with socket.socket() as free:
@@ -160,8 +152,7 @@ def test_ray_that_does_not_start_is_told_in_a_line(tmp_path, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(
         init=init, shutdown=lambda: ended.append(True)))
     spec = tmp_path / "spec.toml"
-    spec.write_text('profiles = "digits-cpu"\nworkers = 1\nslo_ms = 25\nload_qps = 20\n'
-                    'scheduler = "greedy"\nduration_s = 0.1\n')
+    spec.write_text(GREEDY)
     refused(run("sweep", spec, "--out", tmp_path / "out", "--engine", "ray"), 1,
             "Ray cannot be started here (The current node timed out during startup.)")
     assert ended

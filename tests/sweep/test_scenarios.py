@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ramsis.plugins import trusting
 from ramsis.scenario import read_scenario
 from ramsis.sweep import Sweep, SweepSpec, run_sweep
 from tests.scenario.samples import document, model, stream
-from tests.sweep.samples import spec, tables
+from tests.sweep.samples import rows, spec, tables
 
 OWN = """from ramsis.sim import Scheduler
 
@@ -44,11 +43,6 @@ def wanted(**changes: Any) -> SweepSpec:
                          "seeds": 2, **changes})
 
 
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
 def test_rows_hold_what_the_schedulers_do_side_by_side(place):
     result = run_sweep(wanted(), "out")
     assert (result.computed, result.reused, result.failures) == (4, 0, ())
@@ -59,11 +53,11 @@ def test_rows_hold_what_the_schedulers_do_side_by_side(place):
         assert {key: row[key] for key in by_hand} == by_hand
         assert row["in_time"] <= row["bound"] <= 1
         assert row["share_of_bound"] == row["in_time"] / row["bound"]
-    written = table(place / "out" / "scenarios.csv")
+    written = rows(place / "out" / "scenarios.csv")
     assert [(row["scenario"], row["scheduler"]) for row in written] == [
         (row["scenario"], row["scheduler"]) for row in result.rows]
     assert [float(row["in_time"]) for row in written] == [row["in_time"] for row in result.rows]
-    each = table(place / "out" / "scenario-seeds.csv")
+    each = rows(place / "out" / "scenario-seeds.csv")
     assert [row["seed"] for row in each] == ["0", "1"] * 4
     assert sum(int(row["requests"]) for row in each[:2]) == result.rows[0]["requests"]
     assert len(list((place / "out" / "bounds").iterdir())) == 2
@@ -119,7 +113,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(place):
     assert failure.exit_code == 3
     assert "own.py, line 8, in on_arrival: scheduler own.py:Broken failed (KeyError: 0)" in (
         failure.error)
-    assert [row["scheduler"] for row in table(place / "out" / "failures.csv")] == [
+    assert [row["scheduler"] for row in rows(place / "out" / "failures.csv")] == [
         "own.py:Broken"] * 2
     assert {row["bound"] for row in result.rows} == {None}
 

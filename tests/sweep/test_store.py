@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from ramsis.errors import InvalidValueError, OutputError
+from ramsis.errors import OutputError
 from ramsis.sweep import Sweep, SweepSpec, run_sweep
 from ramsis.sweep.store import _of_this_process
 from tests.cli.command import refused
+from tests.sweep.samples import GREEDY
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -56,16 +57,6 @@ def test_a_url_gets_the_tables_of_a_folder_byte_for_byte(tmp_path, url):
     assert result.files[0] == f"{url}/results.csv"
 
 
-@pytest.mark.slow
-def test_what_is_at_the_url_is_used_again_by_another_process(tmp_path, url):
-    run_sweep(spec(load_qps=100), url)
-    _of_this_process.cache_clear()  # as in a new process: nothing has been fetched
-    again = run_sweep(spec(), url)
-    assert (again.computed, again.reused) == (2, 2)
-    run_sweep(spec(), tmp_path / "here")
-    assert content(url)["results.csv"] == (tmp_path / "here" / "results.csv").read_bytes()
-
-
 def test_a_damaged_result_is_made_again(tmp_path, url):
     run_sweep(spec(), url)
     system, root = fsspec.core.url_to_fs(url)
@@ -94,8 +85,7 @@ def test_sets_of_several_files_are_fetched_and_kept(url):
 
 def test_a_url_that_cannot_be_opened_is_refused_in_a_line(tmp_path, run):
     path = tmp_path / "spec.toml"
-    path.write_text('profiles = "digits-cpu"\nworkers = 1\nslo_ms = 25\nload_qps = 20\n'
-                    'scheduler = "greedy"\nduration_s = 0.1\n')
+    path.write_text(GREEDY)
     refused(run("sweep", path, "--out", "nowhere://bucket/x"), 2, "cannot open the store",
             "nowhere://bucket/x")
 
@@ -138,16 +128,6 @@ def test_a_folder_that_is_removed_meanwhile_is_said(tmp_path):
 
     with pytest.raises(OutputError, match="a result that was finished is gone"):
         sweep.run(on_step=remove)
-
-
-GREEDY = """
-profiles = "digits-cpu"
-workers = 1
-slo_ms = 25
-load_qps = [100, 150, 200]
-scheduler = "greedy"
-duration_s = 0.2
-"""
 
 
 @pytest.mark.parametrize("lost", ["a file in its place", "removed"])
@@ -293,9 +273,3 @@ def test_s3_gets_the_tables_of_a_folder_and_is_missed_in_a_line(tmp_path, run, m
         server.stop()
     _of_this_process.cache_clear()
     refused(run(*arguments), 2, "the store cannot be read", "s3://bucket/sweep")
-
-
-def test_a_file_is_no_place(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidValueError, match="not a folder"):
-        run_sweep(spec(), tmp_path / "file")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import random
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,12 +27,7 @@ from ramsis.synthesis.schedulers import ComparedScheduler
 from ramsis.synthesis.sets import made_level
 from tests.runs import simulate_profile
 from tests.slow import slow_after
-from tests.sweep.samples import WORKER, document, spec, tables
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
+from tests.sweep.samples import WORKER, document, rows, spec, tables
 
 
 def test_cells_hold_what_generating_and_simulating_by_hand_gives(tiny, tiny_file, tmp_path):

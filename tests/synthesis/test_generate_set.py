@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from ramsis import files, runtime
 from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
-from ramsis.policy import Level, Policy, read_set, validate_set
+from ramsis.policy import read_set, validate_set
 from ramsis.runtime.manifest import read_manifest
 from ramsis.synthesis import generate_set
 from tests.policy.samples import tables
@@ -159,28 +158,6 @@ def test_an_unwritable_folder_is_named_and_nothing_left(tiny, tmp_path):
         with pytest.raises(OutputError, match=f"^{folder}: cannot make the folder"):
             generate_set(tiny, (50.0,), SETTINGS, folder)
     assert contents(tmp_path) == {"file": b"mine"}
-
-
-def stop_after(count: int) -> Callable[[Level[Policy]], None]:
-    """An observer that is interrupted at the given level."""
-    seen: list[Level[Policy]] = []
-
-    def observe(level: Level[Policy]) -> None:
-        seen.append(level)
-        if len(seen) == count:
-            raise KeyboardInterrupt
-
-    return observe
-
-
-def test_an_interruption_leaves_a_valid_set_of_the_finished_loads(tiny, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        generate_set(tiny, (50.0, 100.0, 150.0, 200.0), SETTINGS, tmp_path,
-                     on_level=stop_after(2))
-    assert loads(tmp_path) == [50.0, 100.0]
-    assert len(contents(tmp_path)) == 3
-    generate_set(tiny, (150.0, 200.0), SETTINGS, tmp_path)
-    assert loads(tmp_path) == [50.0, 100.0, 150.0, 200.0]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
