@@ -2,7 +2,8 @@
 
 Jobs read and write files below a folder. If the place is a URL, each process has a temporary
 folder: files that a job needs are fetched into it, and its result is then uploaded atomically, so
-that no finished result is lost with a process or a node.
+that no finished result is lost with a process or a node. fsspec comes with the extra ``store``; a
+protocol may need a further package, such as ``s3fs``.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ramsis.errors import InvalidValueError, OutputError
+from ramsis.errors import InvalidValueError, OutputError, install
 from ramsis.files import check_within
 from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sweep.pool import Job
-from ramsis.urls import ABSENT, file_system, is_url, why
 
 Place = str | os.PathLike[str]  # a folder, or a URL
 _J = TypeVar("_J", bound=Job)
 _AT_ONCE = 500  # files per request to the store, whose contents are in memory together
+# what file systems raise for a file that is not there
+_ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class UrlStore(Store):
 
     @cached_property
     def _opened(self) -> tuple[Any, str]:
-        return file_system(self.url, "out")
+        return _file_system(self.url)
 
     @cached_property
     def _known(self) -> set[str]:
@@ -92,7 +94,7 @@ class UrlStore(Store):
                     if isinstance(content, bytes):
                         path.parent.mkdir(parents=True, exist_ok=True)
                         path.write_bytes(content)
-                    elif isinstance(content, Exception) and not isinstance(content, ABSENT):
+                    elif isinstance(content, Exception) and not isinstance(content, _ABSENT):
                         raise content
 
     def _with_parts(self, path: Path) -> list[Path]:
@@ -109,7 +111,7 @@ class UrlStore(Store):
         system, root = self._opened
         try:
             system.ls(top, detail=False)  # raises errors that find ignores
-        except ABSENT:
+        except _ABSENT:
             return []
         return [str(name)[len(root):].lstrip("/") for name in system.find(top)]
 
@@ -152,8 +154,9 @@ class UrlStore(Store):
         except OutputError:
             raise
         except Exception as error:  # each kind of store raises other errors
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             raise OutputError(
-                f"the store cannot be {what} ({why(error)})", where=self.url,
+                f"the store cannot be {what} ({why})", where=self.url,
                 allowed="finished results stay; run again once it is there") from None
 
 
@@ -192,7 +195,8 @@ class _StoredJob:
 @contextmanager
 def store_at(place: Place) -> Iterator[Store]:
     """Return the store at a place; the folder of a URL is removed at the end."""
-    if not is_url(place):
+    url = os.fspath(place)
+    if "://" not in url:
         folder = Path(place)
         if os.path.exists(folder) and not folder.is_dir():
             raise InvalidValueError("not a folder", where="out", value=str(place))
@@ -203,10 +207,25 @@ def store_at(place: Place) -> Iterator[Store]:
                     check_within(folder, os.path.relpath(path, folder))
         yield Store(folder)
         return
-    url = os.fspath(place)
-    file_system(url, "out")
+    _file_system(url)
     with tempfile.TemporaryDirectory(prefix="ramsis-") as temporary:
         yield UrlStore(Path(temporary), url)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """Open the file system of a URL; return it and the path in it."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise InvalidValueError("URLs need fsspec", where="out", value=url,
+                                allowed=install("store")) from error
+    try:
+        system, root = fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError, OSError) as error:
+        raise InvalidValueError(f"cannot open the store ({' '.join(str(error).split())})",
+                                where="out", value=url,
+                                allowed="a folder, or a URL that fsspec opens") from None
+    return system, str(root).rstrip("/")
 
 
 @cache

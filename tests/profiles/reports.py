@@ -135,25 +135,6 @@ count=620 first=16120 curr=16015 min=15902 max=17211 avg=16175.2 std=220
 Inference timings in us: Init: 5685, First inference: 18535, Warmup (avg): 16462.3, \
 Inference (avg): 16175.2
 """
-DEEPSPARSE = """\
-Original Model Path: models/small.onnx
-Batch Size: 1
-Scenario: sync
-Throughput (items/sec): 51.4410
-Latency Mean (ms/batch): 19.3881
-Latency Median (ms/batch): 19.3100
-Latency Std (ms/batch): 0.4112
-Iterations: 515
-"""
-NCNN = """\
-loop_count = 8
-num_threads = 1
-powersave = 0
-gpu_device = -1
-cooling_down = 1
-          squeezenet  min =   11.66  max =   11.80  avg =   11.74
-           mobilenet  min =   18.23  max =   18.52  avg =   18.40
-"""
 TORCH = """\
 <torch.utils.benchmark.utils.common.Measurement object at 0x7f2b0c>
 model(x)
@@ -170,11 +151,6 @@ HYPERFINE = """\
  {"command": "./infer --model small --batch 4", "mean": 0.0617, "stddev": 0.0018,
   "median": 0.06115, "user": 0.02, "system": 0.01, "min": 0.0601, "max": 0.0643,
   "times": [0.0601, 0.0611, 0.0612, 0.0644], "exit_codes": [0, 0, 0, 0]}]}
-"""
-HYPERFINE_CSV = """\
-command,mean,stddev,median,user,system,min,max,parameter_batch
-./infer --model small -n 1,0.0312,0.001,0.0311,0.02,0.01,0.0301,0.0342,1
-./infer --model small -n 4,0.0612,0.001,0.0611,0.02,0.01,0.0601,0.0642,4
 """
 PYTEST = """\
 {"machine_info": {"node": "n", "processor": "x86_64"}, "commit_info": {"id": "abc"},
@@ -272,16 +248,10 @@ REPORTS = {
         1: {"p95_ms": 5.7}, 4: {"mean_ms": 5.4, "p50_ms": 5.35, "p95_ms": 5.7, "p99_ms": 6.3}}}),
     "TFLite": Report("tflite.txt", TFLITE, ("--batch", "1"), {"small": {
         1: {"mean_ms": 16.1752, "std_ms": 0.22, "min_ms": 15.902, "n": 620}}}),
-    "DeepSparse": Report("deepsparse.txt", DEEPSPARSE, (), {"small": {
-        1: {"mean_ms": 19.3881, "p50_ms": 19.31, "n": 515}}}),
-    "ncnn": Report("ncnn.txt", NCNN, ("--models", "mobilenet"), {"mobilenet": {
-        1: {"mean_ms": 18.4, "min_ms": 18.23, "max_ms": 18.52}}}),
     "torch.utils.benchmark": Report("torch.txt", TORCH, ("--batch", "1"), {"torch": {
         1: {"p50_ms": 12.37, "n": 160}}}),
-    "hyperfine JSON": Report("hyperfine.json", HYPERFINE, (), {"small": {
+    "hyperfine": Report("hyperfine.json", HYPERFINE, (), {"small": {
         1: {"mean_ms": 31.65, "n": 4}, 4: {"mean_ms": 61.7, "max_ms": 64.4}}}),
-    "hyperfine CSV": Report("hyperfine.csv", HYPERFINE_CSV, (), {"small": {
-        1: {"mean_ms": 31.2}, 4: {"mean_ms": 61.2, "p50_ms": 61.1}}}),
     "pytest-benchmark": Report("pytest.json", PYTEST, (), {"test_small": {
         1: {"mean_ms": 4.8, "n": 200}, 4: {"mean_ms": 12.8, "p50_ms": 12.7, "n": 150}}}),
     "Google Benchmark": Report("google.json", GOOGLE, (), {"BM_small": {

@@ -114,10 +114,9 @@ def test_a_model_that_takes_one_batch_size_pads_smaller_batches(tmp_path):
 
 
 def test_a_report_that_lacks_batch_1_names_its_tool(run, tmp_path):
-    source = written(tmp_path, "d.txt", reports.DEEPSPARSE.replace("Size: 1", "Size: 8").replace(
-        "51.4410", "412.4"))
+    source = written(tmp_path, "h.json", reports.HYPERFINE.replace("--batch 1", "--batch 2"))
     ran = run("profile", "import", source, "--out", tmp_path / "p.json")
-    refused(ran, 3, "batch size 1 was not measured", "a run of DeepSparse at batch size 1")
+    refused(ran, 3, "batch size 1 was not measured", "a run of hyperfine at batch size 1")
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -7,12 +7,7 @@ import html
 import io
 import json
 import re
-import shutil
-import socket
-import threading
 from dataclasses import replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -318,66 +313,6 @@ def test_a_folder_of_several_results_has_a_section_for_each(inputs, tmp_path, ru
     assert "5 sections" in ran.out
 
 
-def test_a_sweep_at_a_url_is_reported_on_and_what_is_not_one_is_refused(tmp_path, run):
-    pytest.importorskip("fsspec")
-    url = f"memory://{tmp_path.name}/first"
-    run_sweep(SweepSpec.of({
-        "profiles": "digits-cpu", "slo_ms": 50, "workers": 1, "load_qps": [20, 40],
-        "scheduler": "greedy", "duration_s": 1}), url)
-    for source in (url, f"{url}/", f"{url}/results.csv"):
-        ran = run("report", source, "--out", tmp_path / "page.html")
-        assert ran.code == 0, ran.err
-        text = (tmp_path / "page.html").read_text()
-        assert f"--out {url}" in text
-        assert "Sweep: first" in text
-        assert load("digits-cpu").fingerprint_with_confidences in text
-    out = tmp_path / "none.html"
-    refused(run("report", f"memory://{tmp_path.name}/none", "--out", out), 3,
-            f"memory://{tmp_path.name}/none: nothing to report on")
-    refused(run("report", "nowhere://bucket/x", "--out", out), 2, "cannot open the store")
-    (tmp_path / "results.csv").write_text("workers,scheduler\n1\n")
-    refused(run("report", tmp_path.as_uri(), "--out", out), 3, "not a table of a sweep",
-            f"{tmp_path.as_uri()}/results.csv")
-    assert not out.exists()
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves files, and says nothing."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def served(tmp_path):
-    """Where HTTP serves the folder of the test."""
-    handler = partial(Quiet, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-def test_http_is_read_and_what_keeps_it_from_being_read_is_said(inputs, tmp_path, served, run):
-    pytest.importorskip("fsspec")
-    pytest.importorskip("aiohttp")
-    shutil.copy(inputs["profile"], tmp_path / "profile.json")
-    shutil.copytree(inputs["central"], tmp_path / "set")
-    run_sweep(SweepSpec.of({"profiles": "digits-cpu", "slo_ms": 50, "workers": 1, "load_qps": 20,
-                            "scheduler": "greedy", "duration_s": 1}), tmp_path / "sweep")
-    for name in ("profile.json", "set", "sweep", "sweep/"):
-        ran = run("report", f"{served}/{name}", "--out", tmp_path / "page.html")
-        assert ran.code == 0, ran.err
-        assert "1 section" in ran.out
-    out = tmp_path / "none.html"
-    refused(run("report", f"{served}/none.json", "--out", out), 3, "nothing to report on")
-    with socket.socket() as taken:  # nobody answers
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/sweep"
-        refused(run("report", url, "--out", out), 3, f"{url}: cannot be read", "onnect")
-    assert not out.exists()
-
-
 def test_a_sweep_of_scenarios_is_reported_on(tmp_path, run):
     for name in "ab":
         (tmp_path / f"{name}.json").write_text(json.dumps(document(name=name)))
@@ -397,15 +332,6 @@ def test_a_sweep_of_scenarios_is_reported_on(tmp_path, run):
     (out / "scenarios.csv").unlink()
     refused(run("report", out / "sweep.json", "--out", tmp_path / "no.html"), 3, "sweep.json",
             "nothing to report on")
-
-
-@pytest.mark.slow
-def test_policies_and_files_at_a_url_are_reported_on(inputs, tmp_path):
-    pytest.importorskip("fsspec")
-    for kind in ("policies", "profile", "placement"):
-        url = inputs[kind].as_uri()
-        write_report([url], tmp_path / "page.html")
-        assert url in (tmp_path / "page.html").read_text(), kind
 
 
 def test_a_shipped_profile_is_reported_on_by_its_name(tmp_path):

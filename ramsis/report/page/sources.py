@@ -1,15 +1,14 @@
-"""Sources of a page: the sections on a path or URL."""
+"""Sources of a page: the sections on a path."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ramsis import profiles
-from ramsis.errors import InputFileError, RamsisError
+from ramsis.errors import InputFileError
 from ramsis.files import read_json
 from ramsis.policy import MANIFEST_FORMAT, MANIFEST_NAME, POLICY_FORMAT, read, read_set, set_of
 from ramsis.report.columns import (
@@ -39,7 +38,6 @@ from ramsis.report.page.results import (
     simulation_section,
 )
 from ramsis.report.page.sweep import (
-    FAILURES_NAME,
     RECORD_NAME,
     RESULTS_NAME,
     SCENARIOS_NAME,
@@ -48,7 +46,6 @@ from ramsis.report.page.sweep import (
 )
 from ramsis.runtime.manifest import manifest_path
 from ramsis.runtime.sized import SIZED_FORMAT, SIZED_MANIFEST_FORMAT
-from ramsis.urls import Remote, is_url
 
 PLAN_NAME, PLAN_FORMAT = "plan.json", "ramsis.plan/1"
 
@@ -68,9 +65,7 @@ _TERMS = ("expected_accuracy", "expected_effective_accuracy",
 
 
 def sections_of(name: str) -> list[Section]:
-    """Return the sections on a path, URL or shipped profile set; several for a folder."""
-    if is_url(name):
-        return _at_url(name.rstrip("/"))
+    """Return the sections on a path or shipped profile set; several for a folder."""
     path = Path(name)
     if path.is_dir():
         return _of_folder(path)
@@ -79,69 +74,41 @@ def sections_of(name: str) -> list[Section]:
             return [profile_section(profiles.load(name), name)]
         raise InputFileError("no such file, folder or shipped profile set", where=name,
                              allowed=_KINDS)
-    sections = _of_known_folder(path.parent, str(path.parent)) if path.name in _SWEEP_NAMES else []
-    return sections or [_of_file(path, str(path))]
+    sections = _of_known_folder(path.parent) if path.name in _SWEEP_NAMES else []
+    return sections or [_of_file(path)]
 
 
 def _of_folder(folder: Path) -> list[Section]:
-    sections = _of_known_folder(folder, str(folder))
+    sections = _of_known_folder(folder)
     if sections:
         return sections
     for path in sorted(folder.iterdir()):
         if path.is_dir():
-            sections += _of_known_folder(path, str(path))
+            sections += _of_known_folder(path)
         elif path.suffix == ".json" and _reader(read_json(path)) is not None:
-            sections.append(_of_file(path, str(path)))
+            sections.append(_of_file(path))
     if not sections:
         raise InputFileError("nothing to report on", where=str(folder), allowed=_KINDS)
     return sections
 
 
-def _at_url(url: str) -> list[Section]:
-    """Return the sections on a file or a folder at a URL, by way of a temporary copy."""
-    remote = Remote(url, "source")
-    parent, _, last = url.rpartition("/")
-    if last in (*_SWEEP_NAMES, MANIFEST_NAME):
-        return _at_url(parent)
-    with tempfile.TemporaryDirectory(prefix="ramsis-") as copy:
-        folder = Path(copy)
-        try:
-            remote.fetch((*_SWEEP_NAMES, FAILURES_NAME), folder)
-            if not any((folder / table).exists() for table in _TABLES):
-                names = remote.names()
-                remote.fetch([name for name in names if name in ("", MANIFEST_NAME)], folder)
-                if (folder / MANIFEST_NAME).exists():
-                    remote.fetch(names, folder)
-                elif names == [""]:
-                    return [_of_file(folder / last, url)]
-            sections = _of_known_folder(folder, url)
-            if not sections:
-                remote.check()
-        except RamsisError as error:  # it names the copy
-            raise InputFileError(str(error).replace(copy, url)) from None
-    if not sections:
-        raise InputFileError("nothing to report on", where=url,
-                             allowed="the URL of a sweep, of a policy set, or of one file")
-    return sections
-
-
-def _of_known_folder(folder: Path, name: str) -> list[Section]:
+def _of_known_folder(folder: Path) -> list[Section]:
     """Return sections on a policy set, a plan or a sweep's tables; none on other folders."""
     if (folder / MANIFEST_NAME).exists():
-        return [_set_section(folder, name)]
+        return [_set_section(folder)]
     if (folder / PLAN_NAME).exists():
         return _of_plan(folder)
-    return [section(folder, name) for table, section in _TABLES.items()
+    return [section(folder, str(folder)) for table, section in _TABLES.items()
             if (folder / table).exists()]
 
 
-def _set_section(folder: Path, name: str) -> Section:
+def _set_section(folder: Path) -> Section:
     """Return the section on a policy set, with the commands of its manifest."""
     document = read_json(manifest_path(folder))
     commands = tuple(map(str, document.get("commands", ())))
     if document.get("format") == SIZED_MANIFEST_FORMAT:
-        return _sized(folder, name, commands)
-    return policies_section(read_set(folder), name, commands)
+        return _sized(folder, str(folder), commands)
+    return policies_section(read_set(folder), str(folder), commands)
 
 
 def _sized(path: Path, name: str, commands: Sequence[str] = ()) -> Section:
@@ -153,25 +120,25 @@ def _sized(path: Path, name: str, commands: Sequence[str] = ()) -> Section:
 def _of_plan(folder: Path) -> list[Section]:
     """Return sections on a finished plan: the verdict, then its policies and simulations."""
     document = read_json(folder / PLAN_NAME)
-    sections = [_of_file(folder / PLAN_NAME, str(folder / PLAN_NAME))]
+    sections = [_of_file(folder / PLAN_NAME)]
     verdict = document.get("verdict")
     if isinstance(verdict, Mapping):
         policies = folder / str(verdict.get("policies"))
         if (policies / MANIFEST_NAME).exists():
-            sections.append(_set_section(policies, str(policies)))
+            sections.append(_set_section(policies))
         simulated = folder / f"simulation-{verdict.get('workers')}.json"
-        sections += [_of_file(path, str(path)) for path in (simulated, folder / "capacity.json")
+        sections += [_of_file(path) for path in (simulated, folder / "capacity.json")
                      if path.exists()]
     return sections
 
 
-def _of_file(path: Path, name: str) -> Section:
+def _of_file(path: Path) -> Section:
     document = read_json(path)
     reader = _reader(document)
     if reader is None:
         raise InputFileError("nothing to report on", where=str(path),
                              value=document.get("format", list(document)[:5]), allowed=_KINDS)
-    return reader(path, document, name)
+    return reader(path, document, str(path))
 
 
 # Takes a file, its content, and its name for readers of the page.
@@ -242,8 +209,8 @@ def _of_rows(
 _FORMATS: dict[str, _Reader] = {
     POLICY_FORMAT: lambda path, _, name: policies_section(set_of([read(path)]), name),
     SIZED_FORMAT: lambda path, _, name: _sized(path, name),
-    **dict.fromkeys((MANIFEST_FORMAT, SIZED_MANIFEST_FORMAT), lambda path, *_: _set_section(
-        path.parent, str(path.parent))),
+    **dict.fromkeys((MANIFEST_FORMAT, SIZED_MANIFEST_FORMAT),
+                    lambda path, *_: _set_section(path.parent)),
     profiles.FORMAT: lambda path, _, name: profile_section(profiles.load(path), name),
     "ramsis.placement/1": _placement, PLAN_FORMAT: _plan,
 }

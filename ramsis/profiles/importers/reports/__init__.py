@@ -222,7 +222,7 @@ def _run(
     used = ", ".join(name.removesuffix("_ms") for name in statistics if name != "n")
     return MeasuredRun(
         {} if times is not None else statistics, times,
-        tool.always.get("batch") if batch is None else _count(batch, f"{source.where}: batch"),
+        None if batch is None else _count(batch, f"{source.where}: batch"),
         None if model is None else model.strip(),
         (f"read as {tool.name}: {'samples' if times is not None else used}"
          + ("" if units == {True} and times is None else f", in {unit}"), *tool.notes, *more),

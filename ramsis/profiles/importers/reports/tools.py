@@ -10,7 +10,7 @@ Sources of the layouts: the tools' documentation and the code that writes their 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,6 @@ class Tool:
     samples: str = ""
     # Found in records that are no runs.
     no_run: str = ""
-    # Figures that no report states because they are always the same.
-    always: Mapping[str, int] = field(default_factory=dict)
     # Why no profile can be made of the report.
     refused: str = ""
     # What a reader of the profile has to know.
@@ -123,19 +121,6 @@ TOOLS = (
         run=r"^(?:INFO: )?(?:Timings \(microseconds\): )?count=\d+ first=[^\n]*",
         notes=("the last line of timings is taken: those before it are of the warm-up",)),
     Tool(
-        "DeepSparse's benchmark", r"^Original Model Path: |^Latency Mean \(ms/batch\): ",
-        {"mean": r"^Latency Mean \(ms/batch\): #", "p50": r"^Latency Median \(ms/batch\): #",
-         "std": r"^Latency Std \(ms/batch\): #", "batch": r"^Batch Size: #$",
-         "n": r"^Iterations: #$", "rate": r"^Throughput \(items/sec\): #",
-         "model": r"^Original Model Path: (?:\S*/)?(\S+?)(?:\.onnx)?$",
-         "flight": r"Num Streams: #$"}, end=r"^Iterations: \d+$",
-        alone="deepsparse.benchmark --scenario sync --num_streams 1"),
-    Tool(
-        "ncnn's benchncnn", r"\Aloop_count = \d+$",
-        {"model": r"^\s*(\S+)\s+min =", "mean": r"avg = +#", "min": r"min = +#",
-         "max": r"max = +#"},
-        run=r"^\s*\S+\s+min = [^\n]*avg = [^\n]*$", always={"batch": 1}),
-    Tool(
         "torch.utils.benchmark's Measurement", r"<torch\.utils\.benchmark\.|"
         r"^  \d+ measurements?, \d+ runs ",
         {"p50": r"^  Median: #", "mean": r"^  #$", "n": r"^  # measurements, "},
@@ -148,14 +133,6 @@ TOOLS = (
          "batch": rf"^parameters\.{_ARGUMENT}: #$|^command: .*\s--?{_ARGUMENT}[ =]#\b",
          "model": r"^parameters\.model: (.+)$|^command: .*\s--model[ =](\S+)"},
         unit="s", records="results", samples="times",
-        notes=("times of hyperfine are of whole commands, the start of the process among them",)),
-    Tool(
-        "hyperfine's CSV", r"\Acommand,mean,stddev,median,user,system,min,max\b",
-        {"mean": r"^mean: #$", "std": r"^stddev: #$", "p50": r"^median: #$", "min": r"^min: #$",
-         "max": r"^max: #$",
-         "batch": rf"^parameter_{_ARGUMENT}: #$|^command: .*\s--?{_ARGUMENT}[ =]#\b",
-         "model": r"^parameter_model: (.+)$|^command: .*\s--model[ =](\S+)"},
-        unit="s", records="csv",
         notes=("times of hyperfine are of whole commands, the start of the process among them",)),
     Tool(
         "pytest-benchmark's JSON", r'"ld15iqr" ?:',
