@@ -36,6 +36,7 @@ import placement_milp  # noqa: E402 - from the checkout, as the next ones
 import ramsis  # noqa: E402
 from ramsis.cli.help import TOPICS  # noqa: E402
 from ramsis.cli.main import cli  # noqa: E402
+from ramsis.policy.records import Replay  # noqa: E402
 from ramsis.scaling.policy_file import ScalingFile  # noqa: E402
 
 project = "ramsis"
@@ -174,6 +175,7 @@ _SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "placement": lambda: placement_milp.schema("placement-1"),
     "scenario": ramsis.scenario.schema,
     "scaling": ScalingFile.schema,
+    "replay": Replay.schema,
     "profile": lambda: json.loads(
         (_ROOT / "ramsis" / "profiles" / "profile-1.schema.json").read_text("utf-8"))}
 
@@ -194,10 +196,11 @@ def _schema_fields(schema: dict[str, Any], path: str) -> str:
     def cells(name: str) -> tuple[str, str]:
         field = named(node["properties"][name])
         default = field.get("default")
+        constant = f"`{field['const']}`" if "const" in field else ""
         return ("required" if name in node["required"] else "optional" if default is None
                 else f"`{default:g}`" if isinstance(default, float)
                 else f"`{json.dumps(default)}`".replace('"', ""),
-                _marked(field.get("description", f"`{field['const']}`" if "const" in field else "")))
+                _marked(field.get("description", constant)))
 
     return texts.markdown(("field", "default", "meaning"), (
         [", ".join(f"`{name}`" for name in names), *same]

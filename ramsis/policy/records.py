@@ -308,17 +308,14 @@ class Rates:
 class Simulated(WrittenRecord):
     """Rates of a policy in simulation, with halves of their 95 % intervals."""
 
-    # violation_rate, effective_accuracy: means over the runs
-    violation_rate: Fraction
-    # violation_half_width, effective_half_width: halves of their 95 % intervals
-    violation_half_width: NonNegative
-    effective_accuracy: Fraction
-    effective_half_width: NonNegative
-    # queries: mean number of requests in all runs together; runs: number of runs, with the seeds
-    # seed, seed + 1, …
-    queries: Annotated[int, Whole(1, _MOST_QUERIES)]
-    runs: Annotated[int, Whole(2, _MOST_RUNS)]
-    seed: int
+    violation_rate: Annotated[Fraction, "Violation rate, mean over the runs."]
+    violation_half_width: Annotated[NonNegative, "Half of its 95 % interval."]
+    effective_accuracy: Annotated[Fraction, "Effective accuracy, mean over the runs."]
+    effective_half_width: Annotated[NonNegative, "Half of its 95 % interval."]
+    queries: Annotated[
+        int, Whole(1, _MOST_QUERIES), "Mean number of requests in all runs together."]
+    runs: Annotated[int, Whole(2, _MOST_RUNS), "Number of runs."]
+    seed: Annotated[int, "Seed of the first run, raised by one for each run."]
 
     @property
     def upper(self) -> float:
@@ -330,23 +327,30 @@ class Simulated(WrittenRecord):
 class Replay(Simulated):
     """Simulation of a policy's table in which its promise was measured."""
 
-    # half of the 95 % interval by the name of each measured figure of :class:`Expectations`, such
-    # as ``utilisation``, ``batch_size.mean``, ``model_share.NAME``. Figures without an entry are
-    # computed by the decision model.
-    half_widths: dict[str, NonNegative]
-    workers: Count | None = None  # workers that were simulated; None for all of the policy's
-    # warm-up of the runs, in SLOs, of which every other one starts with a full queue; None where
-    # all start from idle workers, with a warm-up of 40 SLOs
-    warm_up_slos: Positive | None = None
-    # false where runs from idle workers and from a full queue still differ
-    settled: bool | None = None
+    half_widths: Annotated[
+        dict[str, NonNegative],
+        "Half of the 95 % interval of each measured figure of expectations, by name: utilisation, "
+        "batch_size.mean, model_share.NAME. Figures without an entry are computed by the decision "
+        "model.",
+    ]
+    workers: Annotated[
+        Count | None, "Workers that were simulated; all of the policy's if absent."] = None
+    warm_up_slos: Annotated[
+        Positive | None,
+        "Warm-up of the runs in SLOs, every other one of which starts from a full queue. If "
+        "absent, all start from idle workers, with a warm-up of 40 SLOs.",
+    ] = None
+    settled: Annotated[
+        bool | None,
+        "False if runs from idle workers and from a full queue still differ; else absent.",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord(Simulated):
     """The budget of violations of a policy, and the simulation in which it was met."""
 
-    max_violation_rate: Fraction  # the budget, in (0, 1]
+    max_violation_rate: Annotated[Fraction, "The budget, above 0."]
 
 
 @dataclass(frozen=True, slots=True)
