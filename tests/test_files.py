@@ -82,26 +82,22 @@ def test_numbers_that_json_does_not_have_are_not_written(value, place):
         canonical_json({"a": place(value)})
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "file is empty; allowed: a JSON object"),
-        (b" \n\t", "file is empty"),
-        (b'{"a": 1', "cut off or damaged"),
-        (b'{"a": 1}}', "cut off or damaged"),
-        (b'{"a": NaN}', "NaN is not a JSON number"),
-        (b'{"a": -Infinity}', "-Infinity is not a JSON number"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "cut off or damaged"),
-        (b'{"a":' * 100_000, "cut off or damaged"),
-        (b'{"a": "\\ud800"}', "surrogates not allowed"),
-        (b'{"a": "\\uDBFF."}', "surrogates not allowed"),
-        (b"\xff\xfe{}", "not UTF-8 text; allowed: text in UTF-8"),
-        (b"[1]", "top level is not an object: got 'list'; allowed: a JSON object"),
-        (b"3", "got 'int'"),
-        (b"null", "got 'NoneType'"),
-    ],
-    ids=lambda value: str(value)[:30],
-)
+@pytest.mark.parametrize(("content", "says"), [
+    (b"", "file is empty; allowed: a JSON object"),
+    (b" \n\t", "file is empty"),
+    (b'{"a": 1', "cut off or damaged"),
+    (b'{"a": 1}}', "cut off or damaged"),
+    (b'{"a": NaN}', "NaN is not a JSON number"),
+    (b'{"a": -Infinity}', "-Infinity is not a JSON number"),
+    (b'{"a": ' + b"9" * 5000 + b"}", "cut off or damaged"),
+    (b'{"a":' * 100_000, "cut off or damaged"),
+    (b'{"a": "\\ud800"}', "surrogates not allowed"),
+    (b'{"a": "\\uDBFF."}', "surrogates not allowed"),
+    (b"\xff\xfe{}", "not UTF-8 text; allowed: text in UTF-8"),
+    (b"[1]", "top level is not an object: got 'list'; allowed: a JSON object"),
+    (b"3", "got 'int'"),
+    (b"null", "got 'NoneType'"),
+], ids=lambda value: str(value)[:30])
 def test_what_is_no_json_object_is_refused(tmp_path, content, says):
     path = tmp_path / "file.json"
     path.write_bytes(content)

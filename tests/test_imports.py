@@ -71,15 +71,11 @@ def imported(path: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-@pytest.mark.parametrize(
-    ("packages", "belongs"),
-    [
-        ({"matplotlib"}, lambda path: path.parent.name == "report"),
-        ({"click", "rich"}, lambda path: "cli" in path.parts),
-        ({"numpy", "scipy"}, lambda path: path.parent.name != "runtime"),
-    ],
-    ids=["matplotlib", "click", "numpy"],
-)
+@pytest.mark.parametrize(("packages", "belongs"), [
+    ({"matplotlib"}, lambda path: path.parent.name == "report"),
+    ({"click", "rich"}, lambda path: "cli" in path.parts),
+    ({"numpy", "scipy"}, lambda path: path.parent.name != "runtime"),
+], ids=["matplotlib", "click", "numpy"])
 def test_outside_packages_stay_where_they_belong(packages, belongs):
     assert callable(belongs)
     found = [str(path.relative_to(ROOT)) for path in SOURCES

@@ -9,16 +9,7 @@ import pytest
 
 from ramsis.errors import InputFileError
 from ramsis.fields import Fields
-from ramsis.records import (
-    EMPTY,
-    Count,
-    Fraction,
-    Positive,
-    Reader,
-    Record,
-    Whole,
-    WrittenRecord,
-)
+from ramsis.records import EMPTY, Count, Fraction, Positive, Reader, Record, Whole, WrittenRecord
 
 
 def _doubled(item: Fields, key: str) -> float:

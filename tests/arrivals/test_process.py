@@ -72,11 +72,10 @@ def test_a_class_of_ones_own_is_found_by_its_path(name):
     assert isinstance(process, ArrivalProcess)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "bursty", "poisson:", ":Wrapped", ".processes:Wrapped",
-     "tests.arrivals.nowhere:Wrapped", f"{HERE}:Nothing", f"{HERE}:Outer.Nothing"],
-)
+@pytest.mark.parametrize("text", [
+    "", "bursty", "poisson:", ":Wrapped", ".processes:Wrapped",
+    "tests.arrivals.nowhere:Wrapped", f"{HERE}:Nothing", f"{HERE}:Outer.Nothing"
+])
 def test_a_process_that_cannot_be_found_is_refused_in_one_line(text):
     with pytest.raises(InvalidValueError, match=r"arrivals: .*got .*allowed: ") as caught:
         Arrivals.parse(text)

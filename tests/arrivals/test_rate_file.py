@@ -40,11 +40,10 @@ def test_times_in_another_unit(tmp_path):
         read_rates(path, unit="fortnight")
 
 
-@pytest.mark.parametrize(
-    ("text", "rates"),
-    [("0 5\n", True), ("# x\n0,5\n", True), ("a,1,2,3\nx,5,5,5\n", True), ("12.5\n13\n", False),
-     ("", False), ("time_s,size\n1,2\n", False), ("2024-01-01 00:00:00\n", False)],
-)
+@pytest.mark.parametrize(("text", "rates"), [
+    ("0 5\n", True), ("# x\n0,5\n", True), ("a,1,2,3\nx,5,5,5\n", True), ("12.5\n13\n", False),
+    ("", False), ("time_s,size\n1,2\n", False), ("2024-01-01 00:00:00\n", False)
+])
 def test_rate_traces_are_told_from_recorded_arrivals(tmp_path, text, rates):
     assert is_rate_trace(write(tmp_path, text)) == rates
     assert is_rate_trace("day")
@@ -58,26 +57,23 @@ def test_minute_bins_are_added_up_over_functions(tmp_path):
     assert trace.duration_ms == 180_000.0
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "empty trace"),
-        ("# nothing\n", "empty trace"),
-        ("0 5\n2 5\n1 5\n", "line 3: time goes back"),
-        ("0 5\n0 5\n", "line 2: time goes back"),
-        ("0 5\n1 -5\n", "line 2: rate is not a load"),
-        ("0 5\n1 nan\n", "line 2: rate is not a load"),
-        ("0 5\n1 inf\n", "line 2: rate is not a load"),
-        ("nan 5\n", "line 1: not a time and a load"),
-        ("inf 5\n1 1\n", "line 2: time goes back"),
-        ("0 5\n1\n", "line 2: not a time and a load"),
-        ("0 5 7\n", "line 1: not a time and a load"),
-        ("0 0\n1 0\n", "empty trace"),
-        ("x,1,2,3\na,5,-1,3\n", "line 2, minute 2: not a count"),
-        ("x,1,2,3\na,5\n", "line 2, minute 2: not a count"),
-        ("x,1,2,3\n", "empty trace"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "empty trace"),
+    ("# nothing\n", "empty trace"),
+    ("0 5\n2 5\n1 5\n", "line 3: time goes back"),
+    ("0 5\n0 5\n", "line 2: time goes back"),
+    ("0 5\n1 -5\n", "line 2: rate is not a load"),
+    ("0 5\n1 nan\n", "line 2: rate is not a load"),
+    ("0 5\n1 inf\n", "line 2: rate is not a load"),
+    ("nan 5\n", "line 1: not a time and a load"),
+    ("inf 5\n1 1\n", "line 2: time goes back"),
+    ("0 5\n1\n", "line 2: not a time and a load"),
+    ("0 5 7\n", "line 1: not a time and a load"),
+    ("0 0\n1 0\n", "empty trace"),
+    ("x,1,2,3\na,5,-1,3\n", "line 2, minute 2: not a count"),
+    ("x,1,2,3\na,5\n", "line 2, minute 2: not a count"),
+    ("x,1,2,3\n", "empty trace"),
+])
 def test_bad_traces_are_refused_by_line(tmp_path, text, words):
     path = write(tmp_path, text)
     with pytest.raises(InputFileError, match=words) as refused:

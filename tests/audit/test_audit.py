@@ -13,26 +13,13 @@ import pytest
 
 from ramsis.audit.audit import Audit, AuditSettings, audit_log
 from ramsis.audit.hindsight import Day
-from ramsis.audit.request_log import (
-    Request,
-    RequestLog,
-    read_request_log,
-    write_request_log,
-)
+from ramsis.audit.request_log import Request, RequestLog, read_request_log, write_request_log
 from ramsis.audit.simulated_log import requests_of_run
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet, save
 from ramsis.profiles.sketch import midpoint_levels
-from ramsis.sim import (
-    Clipper,
-    ConstantLoad,
-    Fixed,
-    Greedy,
-    Infaas,
-    JellyfishPlus,
-    RateTrace,
-)
+from ramsis.sim import Clipper, ConstantLoad, Fixed, Greedy, Infaas, JellyfishPlus, RateTrace
 from tests.cli.command import refused
 from tests.runs import simulate_profile
 from tests.synthesis.samples import tiny_profile

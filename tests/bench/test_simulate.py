@@ -76,11 +76,10 @@ def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | No
     return engine.serve(plan.start)
 
 
-@pytest.mark.parametrize(
-    ("name", "load", "per_second"),
-    [("per-worker policies", LOAD_QPS, 20e6), ("per-worker policies", None, 5e6),
-     ("a central queue", LOAD_QPS, 5e6), ("a central queue", None, 5e6)],
-)
+@pytest.mark.parametrize(("name", "load", "per_second"), [
+    ("per-worker policies", LOAD_QPS, 20e6), ("per-worker policies", None, 5e6),
+    ("a central queue", LOAD_QPS, 5e6), ("a central queue", None, 5e6)
+])
 def test_compiled_kernels(benchmark, ledger, fleet, plans, name, load, per_second):
     times, plan = arrivals(COMPILED), plans[name]
     done, timing = repeated(benchmark, partial(compiled, fleet, plan, times, load), rounds=7)

@@ -11,20 +11,17 @@ SIMULATE = ["simulate", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", 
             "--duration-s", "1", "--scheduler", "jellyfish-plus"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        ([*GENERATE, "--workers", "4", "--out", ""], 2, ["--out", "folder"]),
-        ([*GENERATE, "--workers", "1" + "0" * 26, "--out", "o"], 2, ["workers"]),
-        ([*GENERATE[:-1], "400:800:400", "--workers", "4", "--max-accuracy-step", "1e-9",
-          "--out", "o"], 2, ["--max-accuracy-step", "0.0005"]),
-        ([*SIMULATE, "--workers", "4", "--seeds", "1000000000"], 2, ["--seeds", "100000"]),
-        ([*SIMULATE, "--workers", "4", "--arrivals", "renewal:1e308"], 2, ["renewal", "1000"]),
-        (["profile", "import", "/dev/zero", "--format", "long-csv", "--out", "o"], 3,
-         ["too large"]),
-        (["profile", "check", "caf\udce9.json"], 3, ["no such profile"]),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "words"), [
+    ([*GENERATE, "--workers", "4", "--out", ""], 2, ["--out", "folder"]),
+    ([*GENERATE, "--workers", "1" + "0" * 26, "--out", "o"], 2, ["workers"]),
+    ([*GENERATE[:-1], "400:800:400", "--workers", "4", "--max-accuracy-step", "1e-9",
+      "--out", "o"], 2, ["--max-accuracy-step", "0.0005"]),
+    ([*SIMULATE, "--workers", "4", "--seeds", "1000000000"], 2, ["--seeds", "100000"]),
+    ([*SIMULATE, "--workers", "4", "--arrivals", "renewal:1e308"], 2, ["renewal", "1000"]),
+    (["profile", "import", "/dev/zero", "--format", "long-csv", "--out", "o"], 3,
+     ["too large"]),
+    (["profile", "check", "caf\udce9.json"], 3, ["no such profile"]),
+])
 def test_odd_words_are_refused_at_once(run, tmp_path, monkeypatch, arguments, code, words):
     monkeypatch.chdir(tmp_path)
     refused(run(*arguments), code, *words)

@@ -115,20 +115,16 @@ def test_statistics_and_batches_change_the_bound(run, tmp_path):
     refused(run("bound", *options(profile), "--service", "p99"), 2, "only", "batch 1", "p99_ms")
 
 
-@pytest.mark.parametrize(
-    ("more", "code", "words"),
-    [
-        (("--slo-ms", "nan"), 2, ("--slo-ms", "got nan", "finite")),
-        (("--slo-ms", "3.9"), 4, ("--slo-ms", "got 3.9", "at least 4 ms")),
-        (("--load", "0"), 2, ("load", "'0'", "> 0")),
-        (("--max-batch", "1000000000"), 2, ("--max-batch", "1000000000 is not in the range")),
-        (("--violation-price", "nan"), 2, ("--violation-price", "got nan", "from 0 to 1000000")),
-        (("--max-violation", "-0.1"), 2, ("--max-violation", "got -0.1", "fraction in [0, 1]")),
-        (("--load", "50,9000", "--max-batch", "8", "--max-violation", "0.8"), 4,
-         ("--max-violation", "9000 QPS", "got 0.8", "more workers, or at least 0.80247")),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("more", "code", "words"), [
+    (("--slo-ms", "nan"), 2, ("--slo-ms", "got nan", "finite")),
+    (("--slo-ms", "3.9"), 4, ("--slo-ms", "got 3.9", "at least 4 ms")),
+    (("--load", "0"), 2, ("load", "'0'", "> 0")),
+    (("--max-batch", "1000000000"), 2, ("--max-batch", "1000000000 is not in the range")),
+    (("--violation-price", "nan"), 2, ("--violation-price", "got nan", "from 0 to 1000000")),
+    (("--max-violation", "-0.1"), 2, ("--max-violation", "got -0.1", "fraction in [0, 1]")),
+    (("--load", "50,9000", "--max-batch", "8", "--max-violation", "0.8"), 4,
+     ("--max-violation", "9000 QPS", "got 0.8", "more workers, or at least 0.80247")),
+], ids=str)
 def test_bad_options_get_one_line(run, tiny_file, more, code, words):
     refused(run("bound", *options(tiny_file), *more), code, *words)
 

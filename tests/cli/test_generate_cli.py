@@ -163,26 +163,22 @@ def test_another_set_is_refused_unless_it_may_be_replaced(generate, tmp_path):
     assert [level.policy.workers for level in validate_set(tmp_path / "out").levels] == [5]
 
 
-@pytest.mark.parametrize(
-    ("changes", "code", "words"),
-    [
-        ({"load": "50,1e300"}, 2, ("too large", "arrivals", "a lower load")),
-        ({"workers": "1000000000"}, 2, ("workers", "got 1000000000", "to 10000000")),
-        ({"max_queue": "0"}, 2, ("--max-queue", "got 0", "allowed: ", "from 1")),
-        ({"slo_ms": "3.9"}, 4, ("--slo-ms", "got 3.9", "below every latency", "at least 4 ms")),
-        ({"slo_ms": "1e12"}, 2, ("too large", "a lower load")),
-        ({"slo_ms": "1e300"}, 2, ("--slo-ms", "up to 1e+12 ms")),
-        ({"arrivals": "mmpp:ratio=4,burst-ms=1e9,share=0.2"}, 2,
-         ("mmpp", "burst-ms / share", "5e+06 s", "make policies for both loads")),
-        ({"dispatch": "central-queue", "arrivals": "tests.synthesis.samples:OwnPoisson"}, 2,
-         ("arrivals", "OwnPoisson", "cannot be drawn")),
-        ({"arrivals": "trace:no-such.csv"}, 3, ("no-such.csv",)),
-        ({"arrivals": "trace:spikes"}, 2, ("arrivals", "spikes", "loads", "--load")),
-        ({"arrivals": "no_such_module:x"}, 2, ("arrivals", "'no_such_module:x'", "MODULE:NAME")),
-        ({"out": None}, 2, ("--out",)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("changes", "code", "words"), [
+    ({"load": "50,1e300"}, 2, ("too large", "arrivals", "a lower load")),
+    ({"workers": "1000000000"}, 2, ("workers", "got 1000000000", "to 10000000")),
+    ({"max_queue": "0"}, 2, ("--max-queue", "got 0", "allowed: ", "from 1")),
+    ({"slo_ms": "3.9"}, 4, ("--slo-ms", "got 3.9", "below every latency", "at least 4 ms")),
+    ({"slo_ms": "1e12"}, 2, ("too large", "a lower load")),
+    ({"slo_ms": "1e300"}, 2, ("--slo-ms", "up to 1e+12 ms")),
+    ({"arrivals": "mmpp:ratio=4,burst-ms=1e9,share=0.2"}, 2,
+     ("mmpp", "burst-ms / share", "5e+06 s", "make policies for both loads")),
+    ({"dispatch": "central-queue", "arrivals": "tests.synthesis.samples:OwnPoisson"}, 2,
+     ("arrivals", "OwnPoisson", "cannot be drawn")),
+    ({"arrivals": "trace:no-such.csv"}, 3, ("no-such.csv",)),
+    ({"arrivals": "trace:spikes"}, 2, ("arrivals", "spikes", "loads", "--load")),
+    ({"arrivals": "no_such_module:x"}, 2, ("arrivals", "'no_such_module:x'", "MODULE:NAME")),
+    ({"out": None}, 2, ("--out",)),
+], ids=str)
 def test_bad_options_get_one_line_and_no_file(generate, tmp_path, changes, code, words):
     refused(generate(**changes), code, *words)
     assert snapshot(tmp_path) == {}

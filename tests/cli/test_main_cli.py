@@ -99,19 +99,15 @@ def test_the_version_is_the_packages(run):
     assert ran.out == f"ramsis, version {ramsis.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("nonsense",), ("'nonsense'", "ramsis --help")),
-        (("profile", "melt"), ("'melt'", "ramsis profile --help")),
-        (("--colour",), ("--colour", "ramsis --help")),
-        (("generate",), ("--profiles", "ramsis generate --help")),
-        (("analyze",), ("DIR|FILE", "ramsis analyze --help")),
-        (("bound", "--load"), ("--load", "argument")),
-        (("bound", "more"), ("more", "ramsis bound --help")),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("words", "says"), [
+    (("nonsense",), ("'nonsense'", "ramsis --help")),
+    (("profile", "melt"), ("'melt'", "ramsis profile --help")),
+    (("--colour",), ("--colour", "ramsis --help")),
+    (("generate",), ("--profiles", "ramsis generate --help")),
+    (("analyze",), ("DIR|FILE", "ramsis analyze --help")),
+    (("bound", "--load"), ("--load", "argument")),
+    (("bound", "more"), ("more", "ramsis bound --help")),
+], ids=str)
 def test_a_wrong_command_line_gets_one_line_and_exit_code_2(run, words, says):
     refused(run(*words), 2, *says)
 
@@ -124,24 +120,20 @@ def test_a_group_without_a_command_shows_its_help(run, words):
     assert "error" not in ran.err
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "says"),
-    [
-        (errors.InvalidValueError("no"), 2, "error: no"),
-        (errors.OutputError("no"), 2, "error: no"),
-        (errors.InputFileError("no"), 3, "error: no"),
-        (errors.InfeasibleError("no"), 4, "error: no"),
-        (errors.NotConvergedError("no"), 5, "error: no"),
-        (errors.VerificationError("no"), 6, "error: no"),
-        (errors.InvalidValueError("two\nlines"), 2, "error: two lines"),
-        (MemoryError(), 2, "error: not enough memory for a problem of this size; a coarser "
-         "--grid or a smaller --max-queue needs less"),
-        (OSError(28, "No space left on device"), 2,
-         "error: cannot write the output (No space left on device)"),
-        (KeyboardInterrupt(), 130, "interrupted; finished files are whole and stay"),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize(("error", "code", "says"), [
+    (errors.InvalidValueError("no"), 2, "error: no"),
+    (errors.OutputError("no"), 2, "error: no"),
+    (errors.InputFileError("no"), 3, "error: no"),
+    (errors.InfeasibleError("no"), 4, "error: no"),
+    (errors.NotConvergedError("no"), 5, "error: no"),
+    (errors.VerificationError("no"), 6, "error: no"),
+    (errors.InvalidValueError("two\nlines"), 2, "error: two lines"),
+    (MemoryError(), 2, "error: not enough memory for a problem of this size; a coarser "
+     "--grid or a smaller --max-queue needs less"),
+    (OSError(28, "No space left on device"), 2,
+     "error: cannot write the output (No space left on device)"),
+    (KeyboardInterrupt(), 130, "interrupted; finished files are whole and stay"),
+], ids=repr)
 def test_each_kind_of_error_has_its_exit_code_and_one_line(run, monkeypatch, error, code, says):
     def fail(context: click.Context) -> None:
         raise error

@@ -88,18 +88,15 @@ def test_other_settings_are_refused_until_told_to_start_again(run, here):
     assert measure(run, *again, "--restart").code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["to_measure:small", "--batches", "1:x"], 2, ["--batches", "1:x"]),
-        (["to_measure:small", "--max-samples", "5"], 2, ["--max-samples", "min_samples"]),
-        (["to_measure:small", "--relative-error", "nan"], 2, ["--relative-error"]),
-        (["to_measure:small", "--device", "cuda"], 2, ["device", "cpu"]),
-        (["json:dumps", "to_measure:small"], 3, ["no accuracy for model 'dumps'", "--accuracy"]),
-        (["to_measure:broken"], 3, ["no model could be measured", "no such device"]),
-        (["to_measure:small", "--out", "accuracy.json/x.json"], 2, ["accuracy.json/x.json"]),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "words"), [
+    (["to_measure:small", "--batches", "1:x"], 2, ["--batches", "1:x"]),
+    (["to_measure:small", "--max-samples", "5"], 2, ["--max-samples", "min_samples"]),
+    (["to_measure:small", "--relative-error", "nan"], 2, ["--relative-error"]),
+    (["to_measure:small", "--device", "cuda"], 2, ["device", "cpu"]),
+    (["json:dumps", "to_measure:small"], 3, ["no accuracy for model 'dumps'", "--accuracy"]),
+    (["to_measure:broken"], 3, ["no model could be measured", "no such device"]),
+    (["to_measure:small", "--out", "accuracy.json/x.json"], 2, ["accuracy.json/x.json"]),
+])
 def test_bad_input_is_one_line_and_leaves_nothing_behind(run, here, arguments, code, words):
     before = {path for path in snapshot(here) if "__pycache__" not in path}
     ran = run("profile", "measure", "--backend", "callable", "--out", "set.json",

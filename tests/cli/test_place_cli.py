@@ -95,17 +95,13 @@ def test_the_file_is_the_same_each_time_but_for_the_time(run, problem_file, tmp_
     assert written("one.json") == written("two.json")
 
 
-@pytest.mark.parametrize(
-    ("more", "code", "words"),
-    [
-        (("--gap", "-1"), 2, ("gap", "got -1.0", "0 <= gap < 1")),
-        (("--gap", "nan"), 2, ("gap", "got nan")),
-        (("--time-limit", "inf"), 2, ("time limit", "got inf")),
-        (("--time-limit", "0"), 2, ("time limit", "got 0.0")),
-        (("--solver", "simplex"), 2, ("--solver", "simplex")),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("more", "code", "words"), [
+    (("--gap", "-1"), 2, ("gap", "got -1.0", "0 <= gap < 1")),
+    (("--gap", "nan"), 2, ("gap", "got nan")),
+    (("--time-limit", "inf"), 2, ("time limit", "got inf")),
+    (("--time-limit", "0"), 2, ("time limit", "got 0.0")),
+    (("--solver", "simplex"), 2, ("--solver", "simplex")),
+], ids=str)
 def test_bad_options_get_one_line(run, problem_file, tmp_path, more, code, words):
     refused(run("place", problem_file, "--out", tmp_path / "o.json", *more), code, *words)
     assert not (tmp_path / "o.json").exists()

@@ -216,16 +216,13 @@ def test_rows_figures_and_timelines_are_written(run, base, tmp_path):
     assert (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        ([], 2, ["Nothing to simulate"]),
-        (["--scheduler", "greedy"], 2, ["either --load or --trace"]),
-        (["--scheduler", "greedy", "--trace", "day", "--scale", -1], 2, ["--scale: ", "got -1"]),
-        (["--scheduler", "greedy", "--trace", "day", "--scale", 1e6], 3, ["peak load", "--unit"]),
-        (["--scheduler", "infaas:accuracy=0.99", "--load", 1], 4, ["accurate enough"]),
-    ],
-)
+@pytest.mark.parametrize(("words", "code", "said"), [
+    ([], 2, ["Nothing to simulate"]),
+    (["--scheduler", "greedy"], 2, ["either --load or --trace"]),
+    (["--scheduler", "greedy", "--trace", "day", "--scale", -1], 2, ["--scale: ", "got -1"]),
+    (["--scheduler", "greedy", "--trace", "day", "--scale", 1e6], 3, ["peak load", "--unit"]),
+    (["--scheduler", "infaas:accuracy=0.99", "--load", 1], 4, ["accurate enough"]),
+])
 def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
     run, base, tmp_path, monkeypatch, words, code, said
 ):

@@ -16,15 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ramsis.runtime import (
-    Decision,
-    Drop,
-    PolicySet,
-    Selector,
-    Wait,
-    selector_of,
-    set_of_selectors,
-)
+from ramsis.runtime import Decision, Drop, PolicySet, Selector, Wait, selector_of, set_of_selectors
 from ramsis.runtime.cascade import Keep, WaitForEither
 from ramsis.serving.export.codegen.sources import c_header, go_file
 from tests.central import samples as central

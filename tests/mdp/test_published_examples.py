@@ -14,12 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ramsis.mdp.result import Solution
-from ramsis.mdp.solvers import (
-    DISCOUNTED_SOLVERS,
-    SOLVERS,
-    solve_average,
-    solve_discounted,
-)
+from ramsis.mdp.solvers import DISCOUNTED_SOLVERS, SOLVERS, solve_average, solve_discounted
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.mdp.stationary import stationary_distribution
 

@@ -183,11 +183,10 @@ def test_the_bridge_refuses_algorithms_that_do_not_fit():
         solve_with_pymdptoolbox(MDP, discount=0.0)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "discount"),
-    [("value-iteration", 0.999), ("modified-policy-iteration", 0.999),
-     ("policy-iteration", 0.999), ("relative-value-iteration", None)],
-)
+@pytest.mark.parametrize(("algorithm", "discount"), [
+    ("value-iteration", 0.999), ("modified-policy-iteration", 0.999),
+    ("policy-iteration", 0.999), ("relative-value-iteration", None)
+])
 def test_the_bridge_reports_a_limit_that_was_reached(algorithm, discount):
     mdp = SparseMDP.from_pairs([
         (0, 0, {0: 1.0}, 1.0), (0, 1, {1: 1.0}, 0.0), (1, 0, {0: 0.1, 1: 0.9}, 2.0)])

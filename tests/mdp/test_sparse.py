@@ -60,29 +60,26 @@ def test_rows_off_by_rounding_are_rescaled_and_rows_further_off_are_refused():
         SparseMDP(**changed("transition", (1, 2), 1 - 2e-9))
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        (changed("transition", (2, 0), -0.2), r"state 1, action 4: .*to state 0.*got -0\.2"),
-        (changed("transition", (2, 1), np.nan), r"state 1, action 4: .*to state 1.*got nan"),
-        (changed("transition", (3, 1), np.inf), r"state 1, action 9: .*to state 1.*got inf"),
-        (changed("transition", (3, 1), 0.9), r"state 1, action 9: .*add up to 1: got 0\.9;"),
-        (changed("transition", (3, 1), 0.0), r"state 1, action 9: .*add up to 1: got 0\.0;"),
-        (changed("reward", 4, np.nan), r"state 2, action 7: reward is not allowed: got nan"),
-        (changed("reward", 0, np.inf), r"state 0, action 4: reward is not allowed: got inf"),
-        (changed("cost", 2, -1.0), r"state 1, action 4: cost.*got -1\.0; allowed: a finite.*>= 0"),
-        (changed("cost", 2, np.nan), r"state 1, action 4: cost is not allowed: got nan"),
-        (changed("action", 1, 4), r"state 0, action 4: the pair is given twice"),
-        (changed("state", 4, 1), r"state 2: state has no action"),
-        (changed("state", 4, 3), r"state 3, action 7: state index out of range: got 3.*0 … 2"),
-        (changed("state", 0, -1), r"state -1, action 4: state index out of range: got -1"),
-        (arrays(state=np.zeros(5)), r"state is not an array of integers: got 'float64'"),
-        (arrays(reward=np.zeros(4)), r"reward has the wrong shape: got \(4,\); allowed: \(5,\)"),
-        (arrays(transition=np.zeros(5)), r"transition is not a matrix of numbers"),
-        (arrays(transition=np.zeros((5, 0))), r"transition is not a matrix of numbers"),
-        (arrays(state_names=("a", "b")), r"state_names has the wrong length: got 2; allowed: 3"),
-    ],
-)
+@pytest.mark.parametrize(("bad", "message"), [
+    (changed("transition", (2, 0), -0.2), r"state 1, action 4: .*to state 0.*got -0\.2"),
+    (changed("transition", (2, 1), np.nan), r"state 1, action 4: .*to state 1.*got nan"),
+    (changed("transition", (3, 1), np.inf), r"state 1, action 9: .*to state 1.*got inf"),
+    (changed("transition", (3, 1), 0.9), r"state 1, action 9: .*add up to 1: got 0\.9;"),
+    (changed("transition", (3, 1), 0.0), r"state 1, action 9: .*add up to 1: got 0\.0;"),
+    (changed("reward", 4, np.nan), r"state 2, action 7: reward is not allowed: got nan"),
+    (changed("reward", 0, np.inf), r"state 0, action 4: reward is not allowed: got inf"),
+    (changed("cost", 2, -1.0), r"state 1, action 4: cost.*got -1\.0; allowed: a finite.*>= 0"),
+    (changed("cost", 2, np.nan), r"state 1, action 4: cost is not allowed: got nan"),
+    (changed("action", 1, 4), r"state 0, action 4: the pair is given twice"),
+    (changed("state", 4, 1), r"state 2: state has no action"),
+    (changed("state", 4, 3), r"state 3, action 7: state index out of range: got 3.*0 … 2"),
+    (changed("state", 0, -1), r"state -1, action 4: state index out of range: got -1"),
+    (arrays(state=np.zeros(5)), r"state is not an array of integers: got 'float64'"),
+    (arrays(reward=np.zeros(4)), r"reward has the wrong shape: got \(4,\); allowed: \(5,\)"),
+    (arrays(transition=np.zeros(5)), r"transition is not a matrix of numbers"),
+    (arrays(transition=np.zeros((5, 0))), r"transition is not a matrix of numbers"),
+    (arrays(state_names=("a", "b")), r"state_names has the wrong length: got 2; allowed: 3"),
+])
 def test_bad_arrays_are_refused_naming_the_place(bad, message):
     with pytest.raises(InvalidValueError, match=message):
         SparseMDP(**bad)

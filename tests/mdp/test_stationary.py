@@ -96,14 +96,11 @@ def test_both_ways_agree_on_random_chains(mdp):
     np.testing.assert_allclose(direct.distribution, iterated.distribution, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("chain", "message"),
-    [
-        ([[0.5, 0.6], [0.0, 1.0]], r"state 0, .*add up to 1"),
-        ([[1.5, -0.5], [0.0, 1.0]], r"state 0, .*got -0\.5"),
-        ([[1.0, 0.0]], "not square"),
-    ],
-)
+@pytest.mark.parametrize(("chain", "message"), [
+    ([[0.5, 0.6], [0.0, 1.0]], r"state 0, .*add up to 1"),
+    ([[1.5, -0.5], [0.0, 1.0]], r"state 0, .*got -0\.5"),
+    ([[1.0, 0.0]], "not square"),
+])
 def test_matrices_that_are_no_chains_are_refused(chain, message):
     for solve in (stationary_distribution, power_iteration):
         with pytest.raises(InvalidValueError, match=message):

@@ -72,39 +72,33 @@ def test_a_wrong_placement_is_refused(name, changes):
         check_placement(asked, change(placement))
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"rules": {"max_workers": 1}}, "too many workers"),
-        ({"rules": {"max_cost_per_hour": 0.5}}, "too expensive"),
-        ({"rules": {"latency_share_of_slo": 0.1}}, "a batch misses its SLO"),
-        ({"worker_types": [{"name": n, "count": 2, "memory_mb": 50} for n in ("gpu", "cpu")]},
-         "memory is too small"),
-        ({"families": [{"name": "vision", "demand_qps": 100, "slo_ms": 100, "min_accuracy": 0.95},
-                       {"name": "text", "demand_qps": 40, "slo_ms": 200}]}, "too inaccurate"),
-        ({"families": [{"name": "vision", "demand_qps": 100, "slo_ms": 100, "max_workers": 0},
-                       {"name": "text", "demand_qps": 40, "slo_ms": 200}]},
-         "too many workers for vision"),
-        ({"families": [{"name": "vision", "demand_qps": 50, "slo_ms": 100},
-                       {"name": "text", "demand_qps": 40, "slo_ms": 200}]}, "sent too much"),
-        ({"colocation": [{"kind": "only-on", "members": ["vision"], "worker_types": ["cpu"]}]},
-         "a variant is elsewhere"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"rules": {"max_workers": 1}}, "too many workers"),
+    ({"rules": {"max_cost_per_hour": 0.5}}, "too expensive"),
+    ({"rules": {"latency_share_of_slo": 0.1}}, "a batch misses its SLO"),
+    ({"worker_types": [{"name": n, "count": 2, "memory_mb": 50} for n in ("gpu", "cpu")]},
+     "memory is too small"),
+    ({"families": [{"name": "vision", "demand_qps": 100, "slo_ms": 100, "min_accuracy": 0.95},
+                   {"name": "text", "demand_qps": 40, "slo_ms": 200}]}, "too inaccurate"),
+    ({"families": [{"name": "vision", "demand_qps": 100, "slo_ms": 100, "max_workers": 0},
+                   {"name": "text", "demand_qps": 40, "slo_ms": 200}]},
+     "too many workers for vision"),
+    ({"families": [{"name": "vision", "demand_qps": 50, "slo_ms": 100},
+                   {"name": "text", "demand_qps": 40, "slo_ms": 200}]}, "sent too much"),
+    ({"colocation": [{"kind": "only-on", "members": ["vision"], "worker_types": ["cpu"]}]},
+     "a variant is elsewhere"),
+])
 def test_a_placement_for_looser_rules_is_refused(changes, says):
     placement = place(problem())
     with pytest.raises(VerificationError, match=says):
         check_placement(problem(**changes), placement)
 
 
-@pytest.mark.parametrize(
-    ("rule", "says"),
-    [
-        ({"kind": "alone", "members": ["bert"]}, "not alone"),
-        ({"kind": "apart", "members": ["vision", "text"]}, "not apart"),
-        ({"kind": "slow-down", "members": ["vision", "text"], "factor": 1.1}, "not the listed"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "says"), [
+    ({"kind": "alone", "members": ["bert"]}, "not alone"),
+    ({"kind": "apart", "members": ["vision", "text"]}, "not apart"),
+    ({"kind": "slow-down", "members": ["vision", "text"], "factor": 1.1}, "not the listed"),
+])
 def test_sharing_against_a_rule_is_refused(rule, says):
     placement = place(problem(**SHARED))
     assert len(placement.groups[0].uses) == 2

@@ -53,14 +53,11 @@ def sharing(
         worker_types=[{"name": "gpu", "count": gpus, "memory_mb": 100}], variants=variants))
 
 
-@pytest.mark.parametrize(
-    ("models", "rps", "slo_ms", "optimum", "solver"),
-    [
-        (["alexnet", "gpt2", "resnet50", "t5"], 400, 200, 1092.04, "highs"),
-        (["resnet50", "vgg19", "mobilenet_v2", "gpt2", "bert"], 400, 300, 1331.19, "highs"),
-        (["resnet50", "alexnet", "mobilenet_v2", "bert"], 500, 200, 1624.88, "cbc"),
-    ],
-)
+@pytest.mark.parametrize(("models", "rps", "slo_ms", "optimum", "solver"), [
+    (["alexnet", "gpt2", "resnet50", "t5"], 400, 200, 1092.04, "highs"),
+    (["resnet50", "vgg19", "mobilenet_v2", "gpt2", "bert"], 400, 300, 1331.19, "highs"),
+    (["resnet50", "alexnet", "mobilenet_v2", "bert"], 500, 200, 1624.88, "cbc"),
+])
 def test_sharing_by_occupancy_reaches_the_known_optima(models, rps, slo_ms, optimum, solver):
     asked = sharing(models, rps, slo_ms, 4, OCCUPANCY)
     placement = gpu_sharing(asked, Limits(solver=solver))

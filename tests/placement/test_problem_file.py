@@ -233,15 +233,12 @@ def test_value_tables_are_read_beside_the_problem(tmp_path):
     assert problem.values[0].rows[0].model_set == ("bert",)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"workers": 0}, "rows[0].workers: not a valid number"),
-        ({"model_set": "bert"}, "rows[0].model_set: not a list"),
-        ({"load_qps": -1}, "rows[0].load_qps: not a valid number"),
-        ({"expected_violation_rate": 2}, "rows[0].expected_violation_rate: not a valid number"),
-    ],
-)
+@pytest.mark.parametrize(("change", "says"), [
+    ({"workers": 0}, "rows[0].workers: not a valid number"),
+    ({"model_set": "bert"}, "rows[0].model_set: not a list"),
+    ({"load_qps": -1}, "rows[0].load_qps: not a valid number"),
+    ({"expected_violation_rate": 2}, "rows[0].expected_violation_rate: not a valid number"),
+])
 def test_bad_value_tables_are_refused(tmp_path, change, says):
     path = tmp_path / "values.json"
     table = {"format": "ramsis.value-table/1", "rows": [row(**change)]}

@@ -137,18 +137,14 @@ def test_bad_levels_are_refused(folder, change, message):
         policy.read_set(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"file": "round-robin-00800qps.json"}, "file is listed twice"),
-        ({"workers": 9}, r"stations\[0\]\.workers: not a valid number: got 9"),
-        ({"dispatch": "central-queue"}, "policies of several dispatch rules in one set"),
-        ({"worker_types": ["tpu"]}, r"worker_types\[0\]: unknown worker type: got 'tpu'"),
-        ({"share": [{"slo_ms": 70.0, "share": 1.0}]}, "unknown SLO class: got 70.0; allowed: 100"),
-        ({"share": [{"slo_ms": 100.0, "share": 0.5}]}, r"levels\[0\]\.stations: shares of the"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"file": "round-robin-00800qps.json"}, "file is listed twice"),
+    ({"workers": 9}, r"stations\[0\]\.workers: not a valid number: got 9"),
+    ({"dispatch": "central-queue"}, "policies of several dispatch rules in one set"),
+    ({"worker_types": ["tpu"]}, r"worker_types\[0\]: unknown worker type: got 'tpu'"),
+    ({"share": [{"slo_ms": 70.0, "share": 1.0}]}, "unknown SLO class: got 70.0; allowed: 100"),
+    ({"share": [{"slo_ms": 100.0, "share": 0.5}]}, r"levels\[0\]\.stations: shares of the"),
+], ids=str)
 def test_bad_stations_are_refused_by_reader_and_runtime(folder, change, message):
     edit(folder, lambda level: station(level).update(change))
     for read in READERS:

@@ -13,13 +13,7 @@ from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.importers import import_profile
 from ramsis.profiles.importers.accuracy import read_accuracy
 from ramsis.profiles.sketch import hat_weights
-from tests.profiles.samples import (
-    ACCURACY,
-    QUANTILES_CSV,
-    STATISTICS_CSV,
-    write_sources,
-    written,
-)
+from tests.profiles.samples import ACCURACY, QUANTILES_CSV, STATISTICS_CSV, write_sources, written
 
 
 @pytest.fixture
@@ -88,25 +82,22 @@ def test_unknown_formats_and_missing_sources_are_refused(sources):
 HEADER = "model,accuracy,batch,p95_s"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (HEADER, "no rows below the header"),
-        (f"{HEADER}\na,70,1", "line 2: wrong number of cells: got 3; allowed: 4"),
-        (f"{HEADER}\na,70,1,0.01\na,71,2,0.02", "line 3, accuracy: differs"),
-        (f"{HEADER}\na,70,1,", "line 2, p95_s: cell is empty"),
-        (f"{HEADER}\na,70,1,fast", "line 2, p95_s: not a number: got 'fast'"),
-        (f"{HEADER}\na,70,1,9e999999", "line 2, p95_s: not a number"),
-        (f"{HEADER}\na,70,1,nan", "line 2, p95_s: not finite"),
-        (f"{HEADER}\na,70,1.5,1", "line 2, batch: not a whole number: got '1.5'"),
-        (f"{HEADER}\na,70,0,1", "line 2, batch: not a positive whole number"),
-        (f"{HEADER}\na,70,1,1\na,70,1,1", "line 3, batch: .* 1 of a appears twice.*line 2"),
-        (f"{HEADER}\na,70,2,1", "model a, batches: no batch-1"),
-        (f"{HEADER}\na,170,1,1", "model a, accuracy: accuracy out of range"),
-        (f"{HEADER},task\na,70,1,1,image\nb,80,1,1,text", "several tasks.*image, text"),
-        (f'{HEADER}\n"a,70,1,1', "not valid CSV"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    (HEADER, "no rows below the header"),
+    (f"{HEADER}\na,70,1", "line 2: wrong number of cells: got 3; allowed: 4"),
+    (f"{HEADER}\na,70,1,0.01\na,71,2,0.02", "line 3, accuracy: differs"),
+    (f"{HEADER}\na,70,1,", "line 2, p95_s: cell is empty"),
+    (f"{HEADER}\na,70,1,fast", "line 2, p95_s: not a number: got 'fast'"),
+    (f"{HEADER}\na,70,1,9e999999", "line 2, p95_s: not a number"),
+    (f"{HEADER}\na,70,1,nan", "line 2, p95_s: not finite"),
+    (f"{HEADER}\na,70,1.5,1", "line 2, batch: not a whole number: got '1.5'"),
+    (f"{HEADER}\na,70,0,1", "line 2, batch: not a positive whole number"),
+    (f"{HEADER}\na,70,1,1\na,70,1,1", "line 3, batch: .* 1 of a appears twice.*line 2"),
+    (f"{HEADER}\na,70,2,1", "model a, batches: no batch-1"),
+    (f"{HEADER}\na,170,1,1", "model a, accuracy: accuracy out of range"),
+    (f"{HEADER},task\na,70,1,1,image\nb,80,1,1,text", "several tasks.*image, text"),
+    (f'{HEADER}\n"a,70,1,1', "not valid CSV"),
+])
 def test_a_bad_statistics_file_is_refused_with_its_line(tmp_path, text, message):
     path = written(tmp_path, text)
     with pytest.raises(InputFileError, match=message) as caught:
@@ -115,34 +106,28 @@ def test_a_bad_statistics_file_is_refused_with_its_line(tmp_path, text, message)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (QUANTILES_CSV.replace("q1_ms", "q1_s"), "unknown column or unit: got 'q1_s'"),
-        (QUANTILES_CSV.replace("q3_ms", "q4_ms"), "unknown column or unit: got 'q4_ms'"),
-        (QUANTILES_CSV.replace("10.5", "9"), r"line 2, quantiles_ms\[1\]: quantiles fall"),
-        ("model,batch,q0_ms\na,1,3", "missing column: got 'q1_ms'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    (QUANTILES_CSV.replace("q1_ms", "q1_s"), "unknown column or unit: got 'q1_s'"),
+    (QUANTILES_CSV.replace("q3_ms", "q4_ms"), "unknown column or unit: got 'q4_ms'"),
+    (QUANTILES_CSV.replace("10.5", "9"), r"line 2, quantiles_ms\[1\]: quantiles fall"),
+    ("model,batch,q0_ms\na,1,3", "missing column: got 'q1_ms'"),
+])
 def test_a_bad_quantile_file_is_refused(tmp_path, text, message):
     with pytest.raises(InputFileError, match=message):
         import_profile(written(tmp_path, text), accuracy={"small": 0.5, "large": 0.6})
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("m_bsize-2_profile.json", "[0.1]", "no batch-1 profile"),
-        ("m_bsize-1_profile.json", "[0.1, ", "cut off or damaged"),
-        ("m_bsize-1_profile.json", "[]", "not a list of samples"),
-        ("m_bsize-1_profile.json", '{"a": 1}', "not a list of samples"),
-        ("m_bsize-1_profile.json", '[0.1, "x"]', r"\[1\]: not a number: got 'x'"),
-        ("m_bsize-1_profile.json", "[0.1, NaN]", r"\[1\]: not finite: got nan"),
-        ("m_bsize-1_profile.json", "[0.1, 0]", r"samples_ms\[1\]: latency is not positive"),
-        ("m_batch-1.json", "[0.1]", "unexpected file name"),
-        ("other_bsize-1_profile.json", "[0.1]", "unexpected file name"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("m_bsize-2_profile.json", "[0.1]", "no batch-1 profile"),
+    ("m_bsize-1_profile.json", "[0.1, ", "cut off or damaged"),
+    ("m_bsize-1_profile.json", "[]", "not a list of samples"),
+    ("m_bsize-1_profile.json", '{"a": 1}', "not a list of samples"),
+    ("m_bsize-1_profile.json", '[0.1, "x"]', r"\[1\]: not a number: got 'x'"),
+    ("m_bsize-1_profile.json", "[0.1, NaN]", r"\[1\]: not finite: got nan"),
+    ("m_bsize-1_profile.json", "[0.1, 0]", r"samples_ms\[1\]: latency is not positive"),
+    ("m_batch-1.json", "[0.1]", "unexpected file name"),
+    ("other_bsize-1_profile.json", "[0.1]", "unexpected file name"),
+])
 def test_a_bad_folder_of_samples_is_refused(tmp_path, name, text, message):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / name).write_text(text)
@@ -169,25 +154,22 @@ def test_accuracies_are_read_in_every_form(tmp_path, text, unit):
     assert read_accuracy(path, unit) == {"small": 0.7025, "large": 0.815}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "file is empty"),
-        ("{", "cut off or damaged"),
-        ('{"a": 70, "b": 0.5}', "unit of the accuracies is not stated: got 70"),
-        ('{"a": "0.5"}', r"a: not an accuracy \(fraction\): got '0.5'"),
-        ('{"a": true}', "a: not an accuracy"),
-        ('{"unit": "percent", "accuracy": {"a": 0.9}}', "no accuracy above 1 percent"),
-        ("model,accuracy_percent\na,0.9\nb,0.8", "no accuracy above 1 percent; fractions"),
-        ('{"unit": "permille", "accuracy": {"a": 1}}', "unknown unit.*permille"),
-        ('{"unit": {"a": 1}, "accuracy": {"a": 1}}', "unknown unit"),
-        ('{"unit": "percent", "accuracy": {"a": 170}}', r"a: not an accuracy \(percent\).*100"),
-        ("model,accuracy\na,70", "unit of the accuracies is not stated"),
-        ("model,accuracy_percent,accuracy_fraction\na,70,0.7", "not stated once"),
-        ("model,accuracy_percent\na,70\na,71", "line 3, model: model appears twice"),
-        ("model,accuracy_percent,size\na,70,3", "unknown column or unit: got 'size'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "file is empty"),
+    ("{", "cut off or damaged"),
+    ('{"a": 70, "b": 0.5}', "unit of the accuracies is not stated: got 70"),
+    ('{"a": "0.5"}', r"a: not an accuracy \(fraction\): got '0.5'"),
+    ('{"a": true}', "a: not an accuracy"),
+    ('{"unit": "percent", "accuracy": {"a": 0.9}}', "no accuracy above 1 percent"),
+    ("model,accuracy_percent\na,0.9\nb,0.8", "no accuracy above 1 percent; fractions"),
+    ('{"unit": "permille", "accuracy": {"a": 1}}', "unknown unit.*permille"),
+    ('{"unit": {"a": 1}, "accuracy": {"a": 1}}', "unknown unit"),
+    ('{"unit": "percent", "accuracy": {"a": 170}}', r"a: not an accuracy \(percent\).*100"),
+    ("model,accuracy\na,70", "unit of the accuracies is not stated"),
+    ("model,accuracy_percent,accuracy_fraction\na,70,0.7", "not stated once"),
+    ("model,accuracy_percent\na,70\na,71", "line 3, model: model appears twice"),
+    ("model,accuracy_percent,size\na,70,3", "unknown column or unit: got 'size'"),
+])
 def test_a_bad_accuracy_file_is_refused(tmp_path, text, message):
     path = written(tmp_path, text, "accuracy")
     with pytest.raises(InputFileError, match=message):

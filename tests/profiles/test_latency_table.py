@@ -153,25 +153,22 @@ def test_the_arrays_are_private_and_read_only():
             array[...] = 0
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"models": ()}, "no models"),
-        ({"models": ("a", "a")}, "duplicate model"),
-        ({"models": ("a", "")}, "no name"),
-        ({"accuracy": [0.5]}, r"accuracy: wrong shape.*\(2,\)"),
-        ({"accuracy": [0.5, 1.5]}, "model b: accuracy out of range"),
-        ({"accuracy": [0.5, float("nan")]}, "model b: accuracy out of range"),
-        ({"latency_ms": [[1.0, 2.0]]}, "latency_ms: wrong shape"),
-        ({"latency_ms": [[], []]}, "latency_ms: wrong shape"),
-        ({"latency_ms": [["x", 1.0], [1.0, 2.0]]}, "latency_ms: not an array of numbers"),
-        ({"latency_ms": [[1.0, 2.0], [0.0, 2.0]]}, "model b, batch 1.*not positive"),
-        ({"latency_ms": [[1.0, 2.0], [1.0, np.inf]]}, "model b, batch 2.*not positive"),
-        ({"latency_ms": [[1.0, 2.0], [3.0, 2.0]]}, "model b, batch 2.*falls"),
-        ({"origin": [[0, 0]]}, "origin: wrong shape"),
-        ({"origin": [[0, 0], [0, 7]]}, "unknown origin"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"models": ()}, "no models"),
+    ({"models": ("a", "a")}, "duplicate model"),
+    ({"models": ("a", "")}, "no name"),
+    ({"accuracy": [0.5]}, r"accuracy: wrong shape.*\(2,\)"),
+    ({"accuracy": [0.5, 1.5]}, "model b: accuracy out of range"),
+    ({"accuracy": [0.5, float("nan")]}, "model b: accuracy out of range"),
+    ({"latency_ms": [[1.0, 2.0]]}, "latency_ms: wrong shape"),
+    ({"latency_ms": [[], []]}, "latency_ms: wrong shape"),
+    ({"latency_ms": [["x", 1.0], [1.0, 2.0]]}, "latency_ms: not an array of numbers"),
+    ({"latency_ms": [[1.0, 2.0], [0.0, 2.0]]}, "model b, batch 1.*not positive"),
+    ({"latency_ms": [[1.0, 2.0], [1.0, np.inf]]}, "model b, batch 2.*not positive"),
+    ({"latency_ms": [[1.0, 2.0], [3.0, 2.0]]}, "model b, batch 2.*falls"),
+    ({"origin": [[0, 0]]}, "origin: wrong shape"),
+    ({"origin": [[0, 0], [0, 7]]}, "unknown origin"),
+])
 def test_a_table_made_by_hand_is_checked(change, message):
     table = LatencyTable.measured(["a", "b"], [0.5, 0.6], [[1.0, 2.0], [2.0, 2.0]])
     with pytest.raises(InvalidValueError, match=message):

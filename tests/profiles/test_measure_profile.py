@@ -254,13 +254,12 @@ def test_a_file_that_cannot_be_written_is_found_before_anything_runs(module, tmp
     assert module.calls == []
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [("measured_here:smal", "'smal'.: got 'measured_here:smal'; allowed: small"),
-     ("measured_here:number", "not callable"),
-     ("measured_here", "allowed: module:function"),
-     ("no_such_module_here:f", "cannot import function .No module named")],
-)
+@pytest.mark.parametrize(("model", "message"), [
+    ("measured_here:smal", "'smal'.: got 'measured_here:smal'; allowed: small"),
+    ("measured_here:number", "not callable"),
+    ("measured_here", "allowed: module:function"),
+    ("no_such_module_here:f", "cannot import function .No module named")
+])
 def test_an_unknown_function_lists_near_ones(module, model, message):
     with pytest.raises(InvalidValueError, match=message):
         measure_profile([model], QUICK, accuracy=ACCURACY)
@@ -271,11 +270,10 @@ def test_two_models_of_one_name_are_refused(module):
         measure_profile(functions("small", "small"), QUICK, accuracy=ACCURACY)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"batches": ()}, {"batches": (2, 4)}, {"batches": (0, 1)}, {"quantiles": 1},
-     {"options": Options(threads=0)}, {"options": Options(tokens=0)}],
-)
+@pytest.mark.parametrize("change", [
+    {"batches": ()}, {"batches": (2, 4)}, {"batches": (0, 1)}, {"quantiles": 1},
+    {"options": Options(threads=0)}, {"options": Options(tokens=0)}
+])
 def test_settings_out_of_range_are_refused(change):
     with pytest.raises(InvalidValueError, match="allowed: "):
         MeasureSettings(**change)
@@ -286,11 +284,10 @@ def test_an_unknown_back_end_lists_those_there_are():
         open_backend("tensorflow", Options())
 
 
-@pytest.mark.parametrize(
-    ("backend", "library", "extra"),
-    [("onnx", "onnxruntime", "measure"), ("torchvision", "torch", "torch"),
-     ("transformers", "torch", "torch")],
-)
+@pytest.mark.parametrize(("backend", "library", "extra"), [
+    ("onnx", "onnxruntime", "measure"), ("torchvision", "torch", "torch"),
+    ("transformers", "torch", "torch")
+])
 def test_a_missing_library_names_the_extra(monkeypatch, backend, library, extra):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(InvalidValueError, match=rf"{library}.*pip install 'ramsis\[{extra}\]'"):
@@ -310,11 +307,10 @@ def stand_ins(monkeypatch):
 
 
 @pytest.mark.usefixtures("stand_ins")
-@pytest.mark.parametrize(
-    ("backend", "wrong", "near"),
-    [("torchvision", "resnet19", "resnet18, resnet50"), ("transformers", "bert-tyny", "bert-tiny"),
-     ("onnx", "{}/smal.onnx", "{}/small.onnx")],
-)
+@pytest.mark.parametrize(("backend", "wrong", "near"), [
+    ("torchvision", "resnet19", "resnet18, resnet50"), ("transformers", "bert-tyny", "bert-tiny"),
+    ("onnx", "{}/smal.onnx", "{}/small.onnx")
+])
 def test_unknown_models_list_near_ones(tmp_path, backend, wrong, near):
     (tmp_path / "small.onnx").touch()
     with pytest.raises(InvalidValueError) as refused:

@@ -19,12 +19,7 @@ from numpy.typing import NDArray
 from ramsis.errors import InvalidValueError
 from ramsis.profiles.measure import MeasureSettings, StopRule, sample_batches, sampling
 from ramsis.profiles.measure.environment import foreign_load, spells_of
-from ramsis.profiles.measure.sampling import (
-    CONFIDENCE,
-    ranks,
-    relative_error,
-    sample_interleaved,
-)
+from ramsis.profiles.measure.sampling import CONFIDENCE, ranks, relative_error, sample_interleaved
 from ramsis.sim import SlowSpells
 
 RULE = StopRule(min_samples=30, max_samples=30)
@@ -81,11 +76,10 @@ def test_an_unsteady_model_is_run_until_its_percentile_is_stable(fake):
     assert found.p95_ms == pytest.approx(9.55, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("limits", "n"),
-    [({"max_samples": 300}, 300), ({"seconds_per_batch": 1.5}, 150),
-     ({"seconds_per_batch": 0.0}, 100)],
-)
+@pytest.mark.parametrize(("limits", "n"), [
+    ({"max_samples": 300}, 300), ({"seconds_per_batch": 1.5}, 150),
+    ({"seconds_per_batch": 0.0}, 100)
+])
 def test_a_budget_ends_a_batch_size_that_is_not_stable(fake, limits, n):
     rng = np.random.default_rng(0)
     model = fake(lambda batch: float(rng.uniform(9.9, 10.1)))  # 10 ms on average
@@ -147,12 +141,11 @@ def test_garbage_is_collected_again_afterwards_and_not_while_timing(fake):
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("percentile", "p42"), ("relative_error", 0.0), ("relative_error", math.nan),
-     ("min_samples", 0), ("max_samples", 99), ("seconds_per_batch", -1.0),
-     ("max_latency_ms", 0.0)],
-)
+@pytest.mark.parametrize(("name", "value"), [
+    ("percentile", "p42"), ("relative_error", 0.0), ("relative_error", math.nan),
+    ("min_samples", 0), ("max_samples", 99), ("seconds_per_batch", -1.0),
+    ("max_latency_ms", 0.0)
+])
 def test_a_rule_out_of_range_names_its_value(name, value):
     with pytest.raises(InvalidValueError, match=f"^{name}: .*got "):
         StopRule(**{name: value})  # type: ignore[arg-type]

@@ -27,32 +27,29 @@ def test_a_latency_must_be_a_finite_positive_number(field, value):
         BatchProfile(**{"batch": 1, "p95_ms": 10.0, field: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"batch": 0}, "^batch: "),
-        ({"batch": 1.5}, "^batch: "),
-        ({"batch": True}, "^batch: "),
-        ({"n": 0}, "^n: "),
-        ({"std_ms": -0.1}, "^std_ms: standard deviation is negative"),
-        ({"p95_ms": None}, "^p95_ms: missing; allowed: .*quantiles_ms"),
-        ({"p95_ms": None, "min_ms": 1.0, "std_ms": 1.0}, "^p95_ms: missing"),
-        ({"p90_ms": 11.0}, "^p95_ms: p95_ms is below p90_ms"),
-        ({"min_ms": 9.0, "max_ms": 8.0, "p95_ms": 10.0}, "^max_ms: max_ms is below p95_ms"),
-        ({"min_ms": 9.0, "mean_ms": 8.0}, "^mean_ms: outside min_ms … max_ms"),
-        ({"quantiles_ms": [1.0]}, "^quantiles_ms: not a list of quantiles"),
-        ({"quantiles_ms": "abc"}, "^quantiles_ms: not a list of quantiles"),
-        ({"quantiles_ms": [1.0, -2.0]}, r"^quantiles_ms\[1\]: latency is not positive"),
-        ({"quantiles_ms": [1.0, 3.0, 2.0]}, r"^quantiles_ms\[2\]: quantiles fall"),
-        ({"quantiles_ms": [1.0, 30.0], "max_ms": 20.0}, r"^quantiles_ms\[1\]: outside min_ms"),
-        ({"quantiles_ms": [1.0, 9.0], "min_ms": 5.0}, r"^quantiles_ms\[0\]: outside min_ms"),
-        ({"quantile_levels": [0.5, 1.0]}, "^quantile_levels: levels without quantiles"),
-        ({"quantiles_ms": [1.0, 9.0], "quantile_levels": [0.5]},
-         "^quantile_levels: not a level for each quantile"),
-        ({"quantiles_ms": [1.0, 9.0], "quantile_levels": [0.5, 0.5]},
-         r"^quantile_levels\[1\]: levels do not rise"),
-    ],
-)
+@pytest.mark.parametrize(("values", "message"), [
+    ({"batch": 0}, "^batch: "),
+    ({"batch": 1.5}, "^batch: "),
+    ({"batch": True}, "^batch: "),
+    ({"n": 0}, "^n: "),
+    ({"std_ms": -0.1}, "^std_ms: standard deviation is negative"),
+    ({"p95_ms": None}, "^p95_ms: missing; allowed: .*quantiles_ms"),
+    ({"p95_ms": None, "min_ms": 1.0, "std_ms": 1.0}, "^p95_ms: missing"),
+    ({"p90_ms": 11.0}, "^p95_ms: p95_ms is below p90_ms"),
+    ({"min_ms": 9.0, "max_ms": 8.0, "p95_ms": 10.0}, "^max_ms: max_ms is below p95_ms"),
+    ({"min_ms": 9.0, "mean_ms": 8.0}, "^mean_ms: outside min_ms … max_ms"),
+    ({"quantiles_ms": [1.0]}, "^quantiles_ms: not a list of quantiles"),
+    ({"quantiles_ms": "abc"}, "^quantiles_ms: not a list of quantiles"),
+    ({"quantiles_ms": [1.0, -2.0]}, r"^quantiles_ms\[1\]: latency is not positive"),
+    ({"quantiles_ms": [1.0, 3.0, 2.0]}, r"^quantiles_ms\[2\]: quantiles fall"),
+    ({"quantiles_ms": [1.0, 30.0], "max_ms": 20.0}, r"^quantiles_ms\[1\]: outside min_ms"),
+    ({"quantiles_ms": [1.0, 9.0], "min_ms": 5.0}, r"^quantiles_ms\[0\]: outside min_ms"),
+    ({"quantile_levels": [0.5, 1.0]}, "^quantile_levels: levels without quantiles"),
+    ({"quantiles_ms": [1.0, 9.0], "quantile_levels": [0.5]},
+     "^quantile_levels: not a level for each quantile"),
+    ({"quantiles_ms": [1.0, 9.0], "quantile_levels": [0.5, 0.5]},
+     r"^quantile_levels\[1\]: levels do not rise"),
+])
 def test_a_batch_profile_refuses(values, message):
     with pytest.raises(ProfileError, match=message):
         BatchProfile(**{"batch": 1, "p95_ms": 10.0, **values})  # type: ignore[arg-type]

@@ -139,35 +139,32 @@ def test_tables_like_these_formats_are_read_in_their_units(tmp_path, text, laten
     assert (statistic, found.accuracy) == (latency_ms, accuracy)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f"{LONG},n\na,1,1,3", "header: a number of samples, though each row is one.*got 'n'"),
-        (f"{LONG}", "no rows below the header"),
-        (f"{LONG}\na,1,5\na,1,nan", "line 3, latency_ms: not finite"),
-        (f"{LONG}\na,1,5\na,1,-2", "line 3, latency_ms: value is not positive"),
-        (f"{LONG},statistic\na,1,5,p95\na,1,5,p95", "line 3, latency_ms: p95 of a .*twice"),
-        (f"{LONG},statistic\na,1,5,p96", "unknown statistic: got 'p96'; allowed: mean, std"),
-        (f"{LONG},statistic\na,1,5,min", "line 2, p95_ms: missing"),
-        (f"{LONG},statistic\na,1,5,p95\na,1,4,p99", "line 3, latency_ms: p99_ms is below p95_ms"),
-        (f"{LONG},statistic,n\na,1,5,p95,9\na,1,6,p99,8", "line 3, n: differs"),
-        ("Model,Batch,Request Rate,p99 Latency (ms)\na,1,16,5",
-         "missing column: got 'Concurrency'"),
-        ("Model,GPU UUID,Batch,Concurrency,GPU Utilization (%)\na,g,1,1,5",
-         "cannot tell which column holds the latency: got 'Model, GPU UUID"),
-        ("Model,Batch,Concurrency\na,1,1", "no column of latencies; .*p95 Latency"),
-        (f'{ANALYZER}\na,1,1,5\n"a,b","1,1","1,1","7, [6,8]"',
-         "line 3, Model: several models were measured at once.*'a,b'; allowed: one model per row"),
-        (f"{ANALYZER}\na,1,2,5", "no row at concurrency 1; at others, waiting"),
-        (f"{ANALYZER}\na,1,1,0.0", r"line 2, p99 Latency \(ms\): latency is not positive"),
-        (f"{ANALYZER}\na,4,1,5", r"batch size 1 was not measured: got \[4\]"),
-        (f"{TIMM},infer_step_time_us\na,200,5,1,224,5", "got 'infer_step_time_us'"),
-        ("model,train_samples_per_sec,train_step_time\na,1,1", "got 'infer_batch_size'"),
-        (f"{TIMM}\na,200,0.005,1,224", "line 2, infer_step_time: does not fit.*allowed: about 5"),
-        (f"{TIMM}\na,0,5,1,224", "line 2, infer_samples_per_sec: value is not positive"),
-        (f"{TIMM}\na,200,5,1,224\na,200,5,1,224", "line 3, infer_batch_size: .*a@224 .*twice"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    (f"{LONG},n\na,1,1,3", "header: a number of samples, though each row is one.*got 'n'"),
+    (f"{LONG}", "no rows below the header"),
+    (f"{LONG}\na,1,5\na,1,nan", "line 3, latency_ms: not finite"),
+    (f"{LONG}\na,1,5\na,1,-2", "line 3, latency_ms: value is not positive"),
+    (f"{LONG},statistic\na,1,5,p95\na,1,5,p95", "line 3, latency_ms: p95 of a .*twice"),
+    (f"{LONG},statistic\na,1,5,p96", "unknown statistic: got 'p96'; allowed: mean, std"),
+    (f"{LONG},statistic\na,1,5,min", "line 2, p95_ms: missing"),
+    (f"{LONG},statistic\na,1,5,p95\na,1,4,p99", "line 3, latency_ms: p99_ms is below p95_ms"),
+    (f"{LONG},statistic,n\na,1,5,p95,9\na,1,6,p99,8", "line 3, n: differs"),
+    ("Model,Batch,Request Rate,p99 Latency (ms)\na,1,16,5",
+     "missing column: got 'Concurrency'"),
+    ("Model,GPU UUID,Batch,Concurrency,GPU Utilization (%)\na,g,1,1,5",
+     "cannot tell which column holds the latency: got 'Model, GPU UUID"),
+    ("Model,Batch,Concurrency\na,1,1", "no column of latencies; .*p95 Latency"),
+    (f'{ANALYZER}\na,1,1,5\n"a,b","1,1","1,1","7, [6,8]"',
+     "line 3, Model: several models were measured at once.*'a,b'; allowed: one model per row"),
+    (f"{ANALYZER}\na,1,2,5", "no row at concurrency 1; at others, waiting"),
+    (f"{ANALYZER}\na,1,1,0.0", r"line 2, p99 Latency \(ms\): latency is not positive"),
+    (f"{ANALYZER}\na,4,1,5", r"batch size 1 was not measured: got \[4\]"),
+    (f"{TIMM},infer_step_time_us\na,200,5,1,224,5", "got 'infer_step_time_us'"),
+    ("model,train_samples_per_sec,train_step_time\na,1,1", "got 'infer_batch_size'"),
+    (f"{TIMM}\na,200,0.005,1,224", "line 2, infer_step_time: does not fit.*allowed: about 5"),
+    (f"{TIMM}\na,0,5,1,224", "line 2, infer_samples_per_sec: value is not positive"),
+    (f"{TIMM}\na,200,5,1,224\na,200,5,1,224", "line 3, infer_batch_size: .*a@224 .*twice"),
+])
 def test_a_bad_file_is_refused_in_one_line_with_exit_code_3(run, tmp_path, text, message):
     path, out = written(tmp_path, text), tmp_path / "out.json"
     accuracy = written(tmp_path, json.dumps({"a": 0.5}), "accuracy.json")
@@ -183,16 +180,13 @@ def test_an_empty_folder_holds_no_timm_results(tmp_path):
         import_profile(tmp_path, "timm")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (TIMM_RESULTS_CSV.replace("29.750", "0.29"), "line 2, top1: top1 and top1_err"),
-        (TIMM_RESULTS_CSV.replace("large", "small").replace("288", "224"),
-         "line 3, model: model appears twice: got 'small@224'"),
-        (TIMM_RESULTS_CSV.replace("interpolation", "mood"), "unknown column or unit: got 'mood'"),
-        (TIMM_RESULTS_CSV.replace("70.250", "nan"), "line 2, top1: top1 and top1_err"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    (TIMM_RESULTS_CSV.replace("29.750", "0.29"), "line 2, top1: top1 and top1_err"),
+    (TIMM_RESULTS_CSV.replace("large", "small").replace("288", "224"),
+     "line 3, model: model appears twice: got 'small@224'"),
+    (TIMM_RESULTS_CSV.replace("interpolation", "mood"), "unknown column or unit: got 'mood'"),
+    (TIMM_RESULTS_CSV.replace("70.250", "nan"), "line 2, top1: top1 and top1_err"),
+])
 def test_a_bad_file_of_timm_results_is_refused(tmp_path, text, message):
     with pytest.raises(InputFileError, match=message):
         read_accuracy(written(tmp_path, text))

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.mdp.solvers import (
-    DISCOUNTED_SOLVERS,
-    solve_average,
-    solve_discounted,
-)
+from ramsis.mdp.solvers import DISCOUNTED_SOLVERS, solve_average, solve_discounted
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.mdp.toolbox import to_quantecon
 from tests.mdp.instances import dense_random, small_mdps, two_sided

@@ -16,12 +16,7 @@ from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.policy import PolicySet as PolicySetOf
-from ramsis.runtime import (
-    DecisionTable,
-    PolicySet,
-    Selector,
-    set_of_selectors,
-)
+from ramsis.runtime import DecisionTable, PolicySet, Selector, set_of_selectors
 from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings, Orders, Start, Ticket
 from ramsis.runtime.fronts import AsyncFront, ThreadFront
 from ramsis.runtime.policy_set import Level, Station

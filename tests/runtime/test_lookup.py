@@ -209,16 +209,13 @@ def test_any_policy_answers_as_a_linear_scan_does(sample, queued, slack, data):
         assert answer(selector, queued, slack_ms) == expected
 
 
-@pytest.mark.parametrize(
-    ("queued", "slack_ms", "message"),
-    [
-        (0, 10.0, "queued: nothing queued: got 0; allowed: 1 or more"),
-        (99.5, 10.0, "queued: not a whole number: got 99.5"),
-        (None, 10.0, "queued: not a whole number: got None"),
-        (1, math.nan, "slack_ms: slack is not a number: got nan"),
-        (99, "soon", "slack_ms: slack is not a number: got 'soon'"),
-    ],
-)
+@pytest.mark.parametrize(("queued", "slack_ms", "message"), [
+    (0, 10.0, "queued: nothing queued: got 0; allowed: 1 or more"),
+    (99.5, 10.0, "queued: not a whole number: got 99.5"),
+    (None, 10.0, "queued: not a whole number: got None"),
+    (1, math.nan, "slack_ms: slack is not a number: got nan"),
+    (99, "soon", "slack_ms: slack is not a number: got 'soon'"),
+])
 def test_questions_without_an_answer_are_refused(queued, slack_ms, message):
     with pytest.raises(InvalidValueError) as caught:
         selector_for(twin.POLICY)(queued, slack_ms)
@@ -252,15 +249,12 @@ def central_selector() -> runtime.Selector:
     return selector_for(twin.CENTRAL)
 
 
-@pytest.mark.parametrize(
-    ("queued", "slack_ms", "idle", "message"),
-    [
-        (1, 1.0, None, "idle: idle workers are not stated: got None; allowed: 0 to 9"),
-        (1, 1.0, 1.5, "idle: not a whole number: got 1.5; allowed: 0 or more"),
-        (1, 1.0, -1, "idle: not a number of idle workers: got -1; allowed: 0 or more"),
-        ("2", 1.0, 1, "queued: not a whole number: got '2'"),
-    ],
-)
+@pytest.mark.parametrize(("queued", "slack_ms", "idle", "message"), [
+    (1, 1.0, None, "idle: idle workers are not stated: got None; allowed: 0 to 9"),
+    (1, 1.0, 1.5, "idle: not a whole number: got 1.5; allowed: 0 or more"),
+    (1, 1.0, -1, "idle: not a number of idle workers: got -1; allowed: 0 or more"),
+    ("2", 1.0, 1, "queued: not a whole number: got '2'"),
+])
 def test_a_central_queue_needs_its_idle_workers(queued, slack_ms, idle, message):
     with pytest.raises(InvalidValueError) as caught:
         central_selector()(queued, slack_ms, idle)

@@ -16,13 +16,7 @@ from ramsis.profiles import ProfileSet, save
 from ramsis.scaling.comparison import Study
 from ramsis.scaling.fleet import FleetTerms, ScaledFleet, play
 from ramsis.scaling.policy import TableRule, choose_policy
-from ramsis.scaling.promise import (
-    CONFIDENCE,
-    Promise,
-    PromisedFigure,
-    drawn_arrivals,
-    promise,
-)
+from ramsis.scaling.promise import CONFIDENCE, Promise, PromisedFigure, drawn_arrivals, promise
 from ramsis.scaling.synthesis import FleetLoads, fleet_tables
 from ramsis.synthesis import SynthesisSettings
 from tests.cli.command import refused

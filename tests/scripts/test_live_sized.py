@@ -8,13 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from live.sized import (
-    CLASSES,
-    MOST_TOKENS,
-    RuleDispatcher,
-    passages,
-    table_of,
-)
+from live.sized import CLASSES, MOST_TOKENS, RuleDispatcher, passages, table_of
 
 from ramsis.arrivals import SizeDistribution
 from ramsis.profiles import load

@@ -114,36 +114,33 @@ def test_deadlines_come_as_parameter_triton_timeout_or_header(server):
 GOOD = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
 
 
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [
-        ("{", "body: not JSON"),
-        ("[]", "body: not an object"),
-        ({}, "inputs: not a list of tensors"),
-        ({"inputs": [7]}, r"inputs[0]: not an object"),
-        ({"inputs": [{**GOOD, "name": "y"}]}, "inputs[0].name: not an input of the model"),
-        ({"inputs": [GOOD, GOOD]}, "inputs[1].name"),
-        ({"inputs": [{**GOOD, "datatype": "FP64"}]}, "allowed: FP32"),
-        ({"inputs": [{**GOOD, "shape": [1, 4]}]}, "inputs[0].shape: not the input's shape"),
-        ({"inputs": [{**GOOD, "shape": [0, 3]}]}, "inputs[0].shape"),
-        ({"inputs": [{**GOOD, "shape": [-1, 3]}]}, "inputs[0].shape"),
-        ({"inputs": [{**GOOD, "shape": [10**12, 3]}]}, "inputs[0].shape"),
-        ({"inputs": [{**GOOD, "data": [1, 2]}]}, "not as many numbers as the shape says: got 2"),
-        ({"inputs": [{**GOOD, "data": ["a", "b", "c"]}]}, "not numbers of the input's type"),
-        ({"inputs": [{**GOOD, "data": [[1], [2, 3]]}]}, "not numbers of the input's type"),
-        ({"inputs": [{**GOOD, "data": None}]}, "not numbers of the input's type"),
-        ({"inputs": [{**GOOD, "parameters": {"binary_data_size": 12}}]}, "data of the inputs end"),
-        ({"inputs": [{**GOOD, "parameters": {"binary_data_size": 13}}]}, "binary_data_size"),
-        ({"inputs": [GOOD], "id": 7}, "id: not a text"),
-        ({"inputs": [GOOD], "parameters": {"deadline_ms": -1}}, "deadline_ms: not a length of"),
-        ({"inputs": [GOOD], "parameters": {"deadline_ms": True}}, "deadline_ms"),
-        ({"inputs": [GOOD], "parameters": {"late_ms": "soon"}}, "late_ms"),
-        ({"inputs": [GOOD], "outputs": [{"name": "z"}]}, "outputs[0].name"),
-        ({"inputs": [GOOD], "outputs": [{"name": "sum", "parameters": {"classification": 2}}]},
-         "classification"),
-        ({"inputs": [{**GOOD, "shape": [3000, 3], "data": [0] * 9000}]}, "more queries than"),
-    ],
-)
+@pytest.mark.parametrize(("document", "said"), [
+    ("{", "body: not JSON"),
+    ("[]", "body: not an object"),
+    ({}, "inputs: not a list of tensors"),
+    ({"inputs": [7]}, r"inputs[0]: not an object"),
+    ({"inputs": [{**GOOD, "name": "y"}]}, "inputs[0].name: not an input of the model"),
+    ({"inputs": [GOOD, GOOD]}, "inputs[1].name"),
+    ({"inputs": [{**GOOD, "datatype": "FP64"}]}, "allowed: FP32"),
+    ({"inputs": [{**GOOD, "shape": [1, 4]}]}, "inputs[0].shape: not the input's shape"),
+    ({"inputs": [{**GOOD, "shape": [0, 3]}]}, "inputs[0].shape"),
+    ({"inputs": [{**GOOD, "shape": [-1, 3]}]}, "inputs[0].shape"),
+    ({"inputs": [{**GOOD, "shape": [10**12, 3]}]}, "inputs[0].shape"),
+    ({"inputs": [{**GOOD, "data": [1, 2]}]}, "not as many numbers as the shape says: got 2"),
+    ({"inputs": [{**GOOD, "data": ["a", "b", "c"]}]}, "not numbers of the input's type"),
+    ({"inputs": [{**GOOD, "data": [[1], [2, 3]]}]}, "not numbers of the input's type"),
+    ({"inputs": [{**GOOD, "data": None}]}, "not numbers of the input's type"),
+    ({"inputs": [{**GOOD, "parameters": {"binary_data_size": 12}}]}, "data of the inputs end"),
+    ({"inputs": [{**GOOD, "parameters": {"binary_data_size": 13}}]}, "binary_data_size"),
+    ({"inputs": [GOOD], "id": 7}, "id: not a text"),
+    ({"inputs": [GOOD], "parameters": {"deadline_ms": -1}}, "deadline_ms: not a length of"),
+    ({"inputs": [GOOD], "parameters": {"deadline_ms": True}}, "deadline_ms"),
+    ({"inputs": [GOOD], "parameters": {"late_ms": "soon"}}, "late_ms"),
+    ({"inputs": [GOOD], "outputs": [{"name": "z"}]}, "outputs[0].name"),
+    ({"inputs": [GOOD], "outputs": [{"name": "sum", "parameters": {"classification": 2}}]},
+     "classification"),
+    ({"inputs": [{**GOOD, "shape": [3000, 3], "data": [0] * 9000}]}, "more queries than"),
+])
 def test_a_wrong_request_is_told_what_is_wrong(server, document, said):
     body = document if isinstance(document, str) else json.dumps(document)
     status, _, answer = server.ask("POST", INFER, body)
@@ -313,14 +310,11 @@ def test_functions_that_only_the_file_names_are_not_imported(server, run, tmp_pa
     assert not (folder / "imported").exists()
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        ('"summing:slow"', '"summing:broken"', "it does not run (RuntimeError: always)"),
-        ('"summing:slow"', '"summing:bent"', "outputs: not those of the first variant"),
-        ('"summing:slow"', '"summing"', "not loaded"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "said"), [
+    ('"summing:slow"', '"summing:broken"', "it does not run (RuntimeError: always)"),
+    ('"summing:slow"', '"summing:bent"', "outputs: not those of the first variant"),
+    ('"summing:slow"', '"summing"', "not loaded"),
+])
 def test_variants_that_do_not_run_or_fit_are_refused(
     server, monkeypatch, before, after, said, tmp_path
 ):
@@ -333,18 +327,15 @@ def test_variants_that_do_not_run_or_fit_are_refused(
     monkeypatch.delitem(sys.modules, "summing", raising=False)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        ("shape = [3]", "shape = [0]", "inputs[0].shape: not a shape"),
-        ("[[inputs]]", "[[input]]", "input: unknown field"),
-        ('backend = "callable"', 'backend = "tf"', "unknown backend"),
-        ('name = "slow"', 'name = "fast"', "variant appears twice"),
-        ("accuracy = 0.6", "accuracy = 60", "a fraction in [0, 1]"),
-        ('name = "sums"', 'name = "a/b"', "not a part of a URL"),
-        ("[[variants]]", "[[variants", "not valid TOML"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "said"), [
+    ("shape = [3]", "shape = [0]", "inputs[0].shape: not a shape"),
+    ("[[inputs]]", "[[input]]", "input: unknown field"),
+    ('backend = "callable"', 'backend = "tf"', "unknown backend"),
+    ('name = "slow"', 'name = "fast"', "variant appears twice"),
+    ("accuracy = 0.6", "accuracy = 60", "a fraction in [0, 1]"),
+    ('name = "sums"', 'name = "a/b"', "not a part of a URL"),
+    ("[[variants]]", "[[variants", "not valid TOML"),
+])
 def test_bad_variants_files_are_refused(server, tmp_path, before, after, said):
     with pytest.raises(InputFileError, match=re.escape(said)):
         read_variants(changed(server, tmp_path, before, after) / "variants.toml")

@@ -11,15 +11,7 @@ import pytest
 from ramsis.cluster.cluster import SloClass
 from ramsis.errors import InputFileError
 from ramsis.policy import Policy
-from ramsis.sim import (
-    ConstantLoad,
-    Fleet,
-    FleetScheduler,
-    Greedy,
-    JellyfishPlus,
-    Policies,
-    Run,
-)
+from ramsis.sim import ConstantLoad, Fleet, FleetScheduler, Greedy, JellyfishPlus, Policies, Run
 from ramsis.sim.schedulers.slack_fit import SlackFit
 from ramsis.synthesis.generate import modelled_policy
 from tests.central import samples

@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.errors import RamsisError
-from ramsis.sim import (
-    ClosedLoop,
-    ConstantLoad,
-    Run,
-    Scheduler,
-    SchedulerError,
-)
+from ramsis.sim import ClosedLoop, ConstantLoad, Run, Scheduler, SchedulerError
 from ramsis.sim.metrics import measure
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED
 from tests.runs import run_plan
@@ -94,26 +88,23 @@ def wrong(act: str) -> type[Scheduler]:
     return Wrong
 
 
-@pytest.mark.parametrize(
-    ("act", "words"),
-    [
-        ("engine.run(0, 0, [1])", ["cannot start one", "worker 0"]),
-        ("engine.run(9, 0, [1])", ["no such batch", "worker 9"]),
-        ("engine.run(-1, 0, [1])", ["cannot start one", "worker -1"]),
-        ("engine.run(1, 0, [0])", ["not waiting", "got 0"]),
-        ("engine.run(1, 0, [1, 1])", ["not waiting", "got 1"]),
-        ("engine.run(1, 0, [7])", ["not waiting", "got 7"]),
-        ("engine.run(1, 0, [-1])", ["not waiting", "got -1"]),
-        ("engine.run(1, 0, [])", ["no such batch", "0 requests"]),
-        ("engine.run(1, 0, [1, 2, 2])", ["no such batch", "3 requests"]),
-        ("engine.run(1, 1, [1])", ["model that is not loaded", "model 1"]),
-        ("engine.drop(0)", ["drop", "not waiting"]),
-        ("engine.drop(3)", ["drop", "not waiting"]),
-        ("engine.wake_at(1.0)", ["timer", "got 1.0"]),
-        ("engine.wake_at(float('nan'))", ["timer", "nan"]),
-        ("engine.wake_at(float('inf'))", ["timer", "inf"]),
-    ],
-)
+@pytest.mark.parametrize(("act", "words"), [
+    ("engine.run(0, 0, [1])", ["cannot start one", "worker 0"]),
+    ("engine.run(9, 0, [1])", ["no such batch", "worker 9"]),
+    ("engine.run(-1, 0, [1])", ["cannot start one", "worker -1"]),
+    ("engine.run(1, 0, [0])", ["not waiting", "got 0"]),
+    ("engine.run(1, 0, [1, 1])", ["not waiting", "got 1"]),
+    ("engine.run(1, 0, [7])", ["not waiting", "got 7"]),
+    ("engine.run(1, 0, [-1])", ["not waiting", "got -1"]),
+    ("engine.run(1, 0, [])", ["no such batch", "0 requests"]),
+    ("engine.run(1, 0, [1, 2, 2])", ["no such batch", "3 requests"]),
+    ("engine.run(1, 1, [1])", ["model that is not loaded", "model 1"]),
+    ("engine.drop(0)", ["drop", "not waiting"]),
+    ("engine.drop(3)", ["drop", "not waiting"]),
+    ("engine.wake_at(1.0)", ["timer", "got 1.0"]),
+    ("engine.wake_at(float('nan'))", ["timer", "nan"]),
+    ("engine.wake_at(float('inf'))", ["timer", "inf"]),
+])
 def test_what_cannot_be_done_stops_the_run_and_names_the_event(act, words):
     with pytest.raises(SchedulerError, match="at 3 ms, arrival of request 2") as stopped:
         run(fleet([[50.0, 60.0]], workers=2), wrong(act), [1.0, 2.0, 3.0])

@@ -81,15 +81,12 @@ def _accuracies(folder: Any) -> dict[str, float]:
             for m in import_profile(folder / "ramsis_image_profiles.csv").models}
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"workers": 0}, "workers"),
-        ({"slo_ms": float("nan")}, "slo_ms"),
-        ({"network_ms": -1.0}, "network_ms"),
-        ({"service": "p99"}, "p99"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"workers": 0}, "workers"),
+    ({"slo_ms": float("nan")}, "slo_ms"),
+    ({"network_ms": -1.0}, "network_ms"),
+    ({"service": "p99"}, "p99"),
+])
 def test_bad_terms_are_refused(changes, words):
     with pytest.raises(InvalidValueError, match=words):
         Fleet.of(tiny(), **{"workers": 2, "slo_ms": 50.0, **changes})

@@ -189,16 +189,13 @@ def test_a_trace_is_monitored_and_a_constant_load_told_unless_asked_otherwise():
         assert result.monitored == monitored
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"seeds": []}, "seeds"),
-        ({"seeds": [-1]}, "seeds"),
-        ({"workload": Recorded(np.arange(100_000) * 1e-6)},
-         r"peak load \(most requests in 0.1 ms\) is beyond"),
-        ({"workload": ConstantLoad(1e9, 10.0)}, "peak load"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"seeds": []}, "seeds"),
+    ({"seeds": [-1]}, "seeds"),
+    ({"workload": Recorded(np.arange(100_000) * 1e-6)},
+     r"peak load \(most requests in 0.1 ms\) is beyond"),
+    ({"workload": ConstantLoad(1e9, 10.0)}, "peak load"),
+])
 def test_bad_runs_are_refused(changes, words):
     workload = changes.pop("workload", ConstantLoad(10.0, 100.0))
     with pytest.raises(InvalidValueError, match=words):

@@ -111,11 +111,10 @@ def test_policies_near_and_above_capacity(images, load_qps, changes, least):
     assert -0.01 <= policy.expectations.effective_accuracy - mean <= half
 
 
-@pytest.mark.parametrize(
-    ("load_qps", "from_p95", "margin"),
-    [(800.0, 0.8199, 0.002), (1600.0, 0.7751, 0.002), (2400.0, 0.7406, 0.002),
-     (3200.0, 0.7100, 0.004)],
-)
+@pytest.mark.parametrize(("load_qps", "from_p95", "margin"), [
+    (800.0, 0.8199, 0.002), (1600.0, 0.7751, 0.002), (2400.0, 0.7406, 0.002),
+    (3200.0, 0.7100, 0.004)
+])
 def test_policies_that_know_how_times_vary(varying_images, load_qps, from_p95, margin):
     """They beat policies made from the p95, and keep what they promise.
 

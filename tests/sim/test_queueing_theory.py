@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ramsis.sim import (
-    ConstantLoad,
-    Estimate,
-    Fixed,
-    Fleet,
-    Plan,
-)
+from ramsis.sim import ConstantLoad, Estimate, Fixed, Fleet, Plan
 from tests.runs import run_plan
 from tests.sim.samples import fleet
 

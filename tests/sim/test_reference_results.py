@@ -22,14 +22,7 @@ import pytest
 
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.importers import import_profile
-from ramsis.sim import (
-    ConstantLoad,
-    Fixed,
-    Fleet,
-    JellyfishPlus,
-    ModelSwitching,
-    Policies,
-)
+from ramsis.sim import ConstantLoad, Fixed, Fleet, JellyfishPlus, ModelSwitching, Policies
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.runs import simulate_profile
 from tests.synthesis.test_reference_agreement import MODELS

@@ -277,13 +277,10 @@ def test_shortest_queue_sends_to_the_worker_with_fewest_waiting_or_in_service():
     assert done.worker[done.batch_of].tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"workers": 5}, "another number of workers: got 4; allowed: 5"),
-        ({"slo_ms": 99.0}, "another SLO: got 100.0; allowed: 99.0"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"workers": 5}, "another number of workers: got 4; allowed: 5"),
+    ({"slo_ms": 99.0}, "another SLO: got 100.0; allowed: 99.0"),
+])
 def test_a_policy_made_for_something_else_is_refused(changes, words):
     terms = {"workers": 4, "slo_ms": 100.0, **changes}
     with pytest.raises(InputFileError, match=words):
@@ -324,28 +321,25 @@ def test_the_monitor_switches_policies_with_the_load():
 # Names
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("none-such", "unknown scheduler.*jellyfish-plus"),
-        ("greedy:speed=3", "not a parameter.*late=str"),
-        ("greedy:late", "not a parameter"),
-        ("greedy:late=never", "late.*serve, drop"),
-        ("jellyfish-plus:headroom=fast", "headroom.*a float"),
-        ("jellyfish-plus:headroom=nan", "headroom"),
-        ("jellyfish-plus:headroom=1,headroom=2", "not a parameter"),
-        ("fixed", "parameter is missing.*fixed:model="),
-        ("fixed:model=a,batch=1.5", "batch.*an? int"),
-        ("infaas:accuracy=80", "accuracy"),
-        ("clipper:model=a,objective=0", "objective"),
-        ("symphony:model=a,objective=nan", "objective"),
-        ("delay:model=a,wait_ms=-1", "wait_ms"),
-        ("delay:model=a,late=never", "late"),
-        ("slackfit:buckets=0", "buckets"),
-        ("model-switching:share=0", "share"),
-        ("model-switching:seed=-1", "seed"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("none-such", "unknown scheduler.*jellyfish-plus"),
+    ("greedy:speed=3", "not a parameter.*late=str"),
+    ("greedy:late", "not a parameter"),
+    ("greedy:late=never", "late.*serve, drop"),
+    ("jellyfish-plus:headroom=fast", "headroom.*a float"),
+    ("jellyfish-plus:headroom=nan", "headroom"),
+    ("jellyfish-plus:headroom=1,headroom=2", "not a parameter"),
+    ("fixed", "parameter is missing.*fixed:model="),
+    ("fixed:model=a,batch=1.5", "batch.*an? int"),
+    ("infaas:accuracy=80", "accuracy"),
+    ("clipper:model=a,objective=0", "objective"),
+    ("symphony:model=a,objective=nan", "objective"),
+    ("delay:model=a,wait_ms=-1", "wait_ms"),
+    ("delay:model=a,late=never", "late"),
+    ("slackfit:buckets=0", "buckets"),
+    ("model-switching:share=0", "share"),
+    ("model-switching:seed=-1", "seed"),
+])
 def test_bad_scheme_texts_are_refused_in_one_line(text, words):
     with pytest.raises(InvalidValueError, match=words) as refused:
         scheduler(text, error=InvalidValueError)

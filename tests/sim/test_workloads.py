@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ramsis.errors import InvalidValueError
-from ramsis.sim import (
-    ClosedLoop,
-    ConstantLoad,
-    RateTrace,
-    Recorded,
-    Workload,
-)
+from ramsis.sim import ClosedLoop, ConstantLoad, RateTrace, Recorded, Workload
 from tests.arrivals.processes import Wrapped
 
 WORKLOADS = [
@@ -164,30 +158,27 @@ def test_any_trace_gives_arrivals_only_where_it_has_a_load(steps, seed):
     assert ((rates[np.minimum(step, len(rates) - 1)] > 0) | edge).all()
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: ConstantLoad(float("nan"), 1.0), "load_qps"),
-        (lambda: ConstantLoad(1.0, float("inf")), "duration_ms"),
-        (lambda: ConstantLoad(1e9, 1e6).arrivals_ms(rng()), "too many arrivals"),
-        (lambda: ConstantLoad(1.0, 1.0, Wrapped), "cannot be drawn from"),
-        (lambda: RateTrace([0], [1.0], 1.0, Wrapped), "cannot be drawn from"),
-        (lambda: RateTrace([], []), "no trace"),
-        (lambda: RateTrace([0, 1], [1.0]), "no trace"),
-        (lambda: RateTrace([0, 2, 1], [1.0, 1.0, 1.0]), "entry 3: time goes back"),
-        (lambda: RateTrace([0, 1], [1.0, -2.0]), "entry 2: rate is not a load"),
-        (lambda: RateTrace([0, 1], [float("nan"), 2.0]), "entry 1: rate is not a load"),
-        (lambda: RateTrace([0, float("nan")], [1.0, 2.0]), "entry 2: not a time"),
-        (lambda: RateTrace([0, 1], [0.0, 0.0]), "empty trace"),
-        (lambda: RateTrace([0, 1], [1.0, 1.0], 0.5), "end_ms"),
-        (lambda: RateTrace([0, 1], [1.0, 1.0]).scaled(0.0), "factor"),
-        (lambda: Recorded([]), "empty trace"),
-        (lambda: Recorded([1.0, 0.5]), "entry 2: time goes back"),
-        (lambda: Recorded([1.0, float("nan")]), "entry 2: not a time"),
-        (lambda: ClosedLoop(0, 1.0, 1.0), "users"),
-        (lambda: ClosedLoop(1, -1.0, 1.0), "think_ms"),
-    ],
-)
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda: ConstantLoad(float("nan"), 1.0), "load_qps"),
+    (lambda: ConstantLoad(1.0, float("inf")), "duration_ms"),
+    (lambda: ConstantLoad(1e9, 1e6).arrivals_ms(rng()), "too many arrivals"),
+    (lambda: ConstantLoad(1.0, 1.0, Wrapped), "cannot be drawn from"),
+    (lambda: RateTrace([0], [1.0], 1.0, Wrapped), "cannot be drawn from"),
+    (lambda: RateTrace([], []), "no trace"),
+    (lambda: RateTrace([0, 1], [1.0]), "no trace"),
+    (lambda: RateTrace([0, 2, 1], [1.0, 1.0, 1.0]), "entry 3: time goes back"),
+    (lambda: RateTrace([0, 1], [1.0, -2.0]), "entry 2: rate is not a load"),
+    (lambda: RateTrace([0, 1], [float("nan"), 2.0]), "entry 1: rate is not a load"),
+    (lambda: RateTrace([0, float("nan")], [1.0, 2.0]), "entry 2: not a time"),
+    (lambda: RateTrace([0, 1], [0.0, 0.0]), "empty trace"),
+    (lambda: RateTrace([0, 1], [1.0, 1.0], 0.5), "end_ms"),
+    (lambda: RateTrace([0, 1], [1.0, 1.0]).scaled(0.0), "factor"),
+    (lambda: Recorded([]), "empty trace"),
+    (lambda: Recorded([1.0, 0.5]), "entry 2: time goes back"),
+    (lambda: Recorded([1.0, float("nan")]), "entry 2: not a time"),
+    (lambda: ClosedLoop(0, 1.0, 1.0), "users"),
+    (lambda: ClosedLoop(1, -1.0, 1.0), "think_ms"),
+])
 def test_bad_workloads_are_refused(make, words):
     with pytest.raises(InvalidValueError, match=words):
         make()

@@ -55,9 +55,7 @@ def test_the_played_agent_decides_as_sb3_predicts(training, settings):
 
 def test_the_distribution_is_sb3s_where_it_matters(training):
     torch = pytest.importorskip("torch")
-    from sb3_contrib.common.maskable.distributions import (
-        MaskableMultiCategoricalDistribution,
-    )
+    from sb3_contrib.common.maskable.distributions import MaskableMultiCategoricalDistribution
 
     from ramsis.studies.clockwork_rl.policy import SlotDistribution
 

@@ -15,12 +15,7 @@ from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.files import read_json
 from ramsis.policy import read
 from ramsis.profiles import ProfileSet, save
-from ramsis.sim import (
-    ConstantLoad,
-    JellyfishPlus,
-    Policies,
-    RateTrace,
-)
+from ramsis.sim import ConstantLoad, JellyfishPlus, Policies, RateTrace
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.schedulers import ComparedScheduler

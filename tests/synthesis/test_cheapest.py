@@ -14,14 +14,7 @@ from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, RateTrace
-from ramsis.synthesis.capacity import (
-    SPAN,
-    Capacity,
-    Targets,
-    Trial,
-    fewest_workers,
-    try_workers,
-)
+from ramsis.synthesis.capacity import SPAN, Capacity, Targets, Trial, fewest_workers, try_workers
 from ramsis.synthesis.capacity import cheapest as module
 from ramsis.synthesis.capacity.cheapest import CombinationSearch, fluid_mixes
 from tests.synthesis.samples import linear_profile

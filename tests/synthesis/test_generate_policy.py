@@ -98,12 +98,10 @@ def test_one_and_a_thousand_workers_at_any_load(tiny, workers, per_worker_qps):
         assert expected.utilisation > 0.95
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"grid": "fixed:1"}, {"grid": "model"}, {"max_queue": 1}, {"slo_ms": 4.0}, {"slo_ms": 1e4},
-     {"grid": "fixed:1", "max_queue": 1, "workers": 1, "slo_ms": 4.0}],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [
+    {"grid": "fixed:1"}, {"grid": "model"}, {"max_queue": 1}, {"slo_ms": 4.0}, {"slo_ms": 1e4},
+    {"grid": "fixed:1", "max_queue": 1, "workers": 1, "slo_ms": 4.0}
+], ids=str)
 @pytest.mark.parametrize("load_qps", [1e-6, 3e4])
 def test_smallest_tables_and_extreme_slos(tiny, changes, load_qps):
     policy = generate_policy(tiny, load_qps, samples.settings(**changes))
@@ -152,19 +150,16 @@ def test_dominated_models_are_left_out():
     assert [m.name for m in policy.models] == ["m0", "m2"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"service": "p42"}, "service: unknown service: got 'p42'; allowed: p95, p99, p90, p50, "),
-        ({"slo_ms": 0.0}, "slo_ms: .*got 0.0; allowed: "),
-        ({"workers": 2.5}, "SynthesisSettings: workers: .*got 2.5; allowed: a whole number"),
-        ({"max_queue": MAX_QUEUE + 1}, f"max_queue: .*allowed: .*{MAX_QUEUE}"),
-        ({"grid": "fixed:0"}, "grid: .*got 0; allowed: a whole number D from 1"),
-        ({"grid": f"fixed:{MAX_DIVISIONS + 1}"}, f"grid: .*allowed: .*{MAX_DIVISIONS}"),
-        ({"grid": "fine"}, "grid: .*got 'fine'; allowed: fixed:D"),
-        ({"arrivals": "json:nothing"}, "arrivals: .*got 'json:nothing'; allowed: "),
-    ],
-)
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"service": "p42"}, "service: unknown service: got 'p42'; allowed: p95, p99, p90, p50, "),
+    ({"slo_ms": 0.0}, "slo_ms: .*got 0.0; allowed: "),
+    ({"workers": 2.5}, "SynthesisSettings: workers: .*got 2.5; allowed: a whole number"),
+    ({"max_queue": MAX_QUEUE + 1}, f"max_queue: .*allowed: .*{MAX_QUEUE}"),
+    ({"grid": "fixed:0"}, "grid: .*got 0; allowed: a whole number D from 1"),
+    ({"grid": f"fixed:{MAX_DIVISIONS + 1}"}, f"grid: .*allowed: .*{MAX_DIVISIONS}"),
+    ({"grid": "fine"}, "grid: .*got 'fine'; allowed: fixed:D"),
+    ({"arrivals": "json:nothing"}, "arrivals: .*got 'json:nothing'; allowed: "),
+])
 def test_what_is_out_of_range_is_named(tiny, changes, says):
     with pytest.raises(InvalidValueError, match=f"^{says}"):
         generate_policy(tiny, 100.0, samples.settings(**changes))
@@ -175,12 +170,10 @@ def test_an_slo_below_every_latency_cannot_be_met(tiny):
         generate_policy(tiny, 100.0, samples.settings(slo_ms=3.9))
 
 
-@pytest.mark.parametrize(
-    ("load_qps", "changes"),
-    [(1e300, {}), (50.0, {"workers": 10**23}), (50.0, {"slo_ms": 1e300}),
-     (1e4, {"grid": "fixed:2000", "max_queue": 2000})],
-    ids=str,
-)
+@pytest.mark.parametrize(("load_qps", "changes"), [
+    (1e300, {}), (50.0, {"workers": 10**23}), (50.0, {"slo_ms": 1e300}),
+    (1e4, {"grid": "fixed:2000", "max_queue": 2000})
+], ids=str)
 def test_a_problem_that_would_fill_the_memory_is_refused(tiny, load_qps, changes):
     with pytest.raises(InvalidValueError, match=r"too large: got .*; allowed: fewer workers"):
         generate_policy(tiny, load_qps, samples.settings(**changes))

@@ -137,12 +137,10 @@ def test_a_damaged_set_is_refused_unless_it_is_to_be_replaced(tiny, tmp_path):
     assert loads(tmp_path) == [50.0]
 
 
-@pytest.mark.parametrize(
-    ("bad_loads", "changes", "error"),
-    [((), {}, InvalidValueError), ((50.0, -1.0), {}, InvalidValueError),
-     ((50.0, 1e15), {}, InvalidValueError), ((50.0,), {"slo_ms": 1.0}, InfeasibleError)],
-    ids=str,
-)
+@pytest.mark.parametrize(("bad_loads", "changes", "error"), [
+    ((), {}, InvalidValueError), ((50.0, -1.0), {}, InvalidValueError),
+    ((50.0, 1e15), {}, InvalidValueError), ((50.0,), {"slo_ms": 1.0}, InfeasibleError)
+], ids=str)
 def test_nothing_is_touched_when_any_of_the_loads_or_settings_is_bad(
     tiny, tmp_path, bad_loads, changes, error
 ):

@@ -51,37 +51,33 @@ def changed(made):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("load_qps", "changes"),
-    [(1e-6, {}), (300.0, {}), (1600.0, {}), (1780.0, {}), (2500.0, {}), (20_000.0, {}),
-     (1000.0, {"objective": "per-decision"}), (700.0, {"grid": "model"}),
-     (700.0, {"solver": "value-iteration"}), (700.0, {"solver": "linear-program"}),
-     (300.0, {"workers": 1}), (5000.0, {"workers": 60}), (300.0, {"grid": "fixed:1"}),
-     (1000.0, {"max_queue": 1}), (1600.0, {"late": "drop"}), (5000.0, {"late": "drop"}),
-     (1000.0, {"late": "drop", "solver": "linear-program", "objective": "per-decision"}),
-     (900.0, {"late": "drop", "arrivals": "negative-binomial:4"}),
-     (1600.0, {"violation_price": 0.5}), (1600.0, {"late": "serve"}),
-     (20_000.0, {"late": "serve"}), (900.0, {"batching": "variable"}),
-     (1600.0, {"batching": "variable", "late": "drop"}),
-     (300.0, {"dispatch": "shortest-queue"}),
-     (1600.0, {"dispatch": "shortest-queue", "late": "serve"}),
-     (20_000.0, {"dispatch": "shortest-queue"})],
-    ids=str,
-)
+@pytest.mark.parametrize(("load_qps", "changes"), [
+    (1e-6, {}), (300.0, {}), (1600.0, {}), (1780.0, {}), (2500.0, {}), (20_000.0, {}),
+    (1000.0, {"objective": "per-decision"}), (700.0, {"grid": "model"}),
+    (700.0, {"solver": "value-iteration"}), (700.0, {"solver": "linear-program"}),
+    (300.0, {"workers": 1}), (5000.0, {"workers": 60}), (300.0, {"grid": "fixed:1"}),
+    (1000.0, {"max_queue": 1}), (1600.0, {"late": "drop"}), (5000.0, {"late": "drop"}),
+    (1000.0, {"late": "drop", "solver": "linear-program", "objective": "per-decision"}),
+    (900.0, {"late": "drop", "arrivals": "negative-binomial:4"}),
+    (1600.0, {"violation_price": 0.5}), (1600.0, {"late": "serve"}),
+    (20_000.0, {"late": "serve"}), (900.0, {"batching": "variable"}),
+    (1600.0, {"batching": "variable", "late": "drop"}),
+    (300.0, {"dispatch": "shortest-queue"}),
+    (1600.0, {"dispatch": "shortest-queue", "late": "serve"}),
+    (20_000.0, {"dispatch": "shortest-queue"})
+], ids=str)
 def test_every_claim_of_a_generated_file_holds(tiny, tmp_path, load_qps, changes):
     assert failures(generate_policy(tiny, load_qps, samples.settings(**changes)), tmp_path) == []
     assert len(verify_policy(tmp_path / "policy.json")) > 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("load_qps", "changes"),
-    [(300.0, {}), (1600.0, {}), (2500.0, {"late": "drop"}),
-     (900.0, {"arrivals": "negative-binomial:4"}), (1600.0, {"violation_price": 1.0}),
-     (500.0, {"arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2", "max_queue": 3,
-              "grid": "fixed:6"})],
-    ids=str,
-)
+@pytest.mark.parametrize(("load_qps", "changes"), [
+    (300.0, {}), (1600.0, {}), (2500.0, {"late": "drop"}),
+    (900.0, {"arrivals": "negative-binomial:4"}), (1600.0, {"violation_price": 1.0}),
+    (500.0, {"arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2", "max_queue": 3,
+             "grid": "fixed:6"})
+], ids=str)
 def test_every_claim_holds_where_service_times_vary(tmp_path, load_qps, changes):
     policy = generate_policy(samples.varying_profile(), load_qps, samples.settings(**changes))
     assert policy.service == "distribution"

@@ -398,16 +398,13 @@ def test_the_model_grid_solves_as_the_explicit_mdp_does():
 # -- against simulation ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("problem", "seed"),
-    [
-        pytest.param(small_problem(250.0), 1, id="three workers"),
-        pytest.param(small_problem(330.0), 2, id="three workers, near capacity"),
-        pytest.param(small_problem(70.0, workers=1), 3, id="one worker"),
-        pytest.param(small_problem(450.0, slo_ms=14.0), 4, id="services longer than the SLO"),
-        pytest.param(eight_workers(700.0, max_queue=5, grid="model"), 5, id="eight workers"),
-    ],
-)
+@pytest.mark.parametrize(("problem", "seed"), [
+    pytest.param(small_problem(250.0), 1, id="three workers"),
+    pytest.param(small_problem(330.0), 2, id="three workers, near capacity"),
+    pytest.param(small_problem(70.0, workers=1), 3, id="one worker"),
+    pytest.param(small_problem(450.0, slo_ms=14.0), 4, id="services longer than the SLO"),
+    pytest.param(eight_workers(700.0, max_queue=5, grid="model"), 5, id="eight workers"),
+])
 def test_promises_hold_in_a_simulation_of_the_chain(problem, seed):
     """Within five standard errors: rates per query and per decision, accuracy, queue lengths."""
     policy = solve_on_nodes(build_structured(problem)).policy

@@ -95,11 +95,10 @@ def test_slack_values_of_ones_own_are_taken_as_they_are():
     assert problem.bins == 3
 
 
-@pytest.mark.parametrize(
-    "grid",
-    [[0.0, 39.0], [0.0, 20.0, 20.0, 40.0], [1.0, 40.0], [0.0, 50.0, 40.0], [40.0], [],
-     [0.0, math.nan, 40.0], [[0.0, 40.0]]],
-)
+@pytest.mark.parametrize("grid", [
+    [0.0, 39.0], [0.0, 20.0, 20.0, 40.0], [1.0, 40.0], [0.0, 50.0, 40.0], [40.0], [],
+    [0.0, math.nan, 40.0], [[0.0, 40.0]]
+])
 def test_slack_values_that_are_no_grid_are_refused(grid):
     with pytest.raises(InvalidValueError, match=r"^grid: not a slack grid"):
         small_problem(grid=np.array(grid))
@@ -154,14 +153,13 @@ def test_admissible_tables_pass():
         problem.check_policy(random_policy(problem, seed))
 
 
-@pytest.mark.parametrize(
-    ("n", "j", "model"),
-    [pytest.param(1, 2, 1, id="late, where all are, but not the fastest"),
-     pytest.param(1, 4, 1, id="late, where the fastest is in time"),
-     pytest.param(4, 10, 1, id="never in time"),
-     pytest.param(2, 5, 2, id="beyond the models"),
-     pytest.param(2, 5, -1, id="negative")],
-)
+@pytest.mark.parametrize(("n", "j", "model"), [
+    pytest.param(1, 2, 1, id="late, where all are, but not the fastest"),
+    pytest.param(1, 4, 1, id="late, where the fastest is in time"),
+    pytest.param(4, 10, 1, id="never in time"),
+    pytest.param(2, 5, 2, id="beyond the models"),
+    pytest.param(2, 5, -1, id="negative")
+])
 def test_a_table_with_an_inadmissible_entry_is_refused(n, j, model):
     problem = small_problem()
     policy = problem.fastest_policy()

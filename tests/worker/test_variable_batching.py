@@ -206,11 +206,10 @@ def test_solvers_of_explicit_rows_find_the_same(solver):
     )
 
 
-@pytest.mark.parametrize(
-    ("limit", "said"),
-    [("ramsis.worker.problem.partial_batch.MAX_ENTRIES", "batches of part of a queue"),
-     ("ramsis.worker.structure.variable_batching.MAX_LIKELY", "likely states")],
-)
+@pytest.mark.parametrize(("limit", "said"), [
+    ("ramsis.worker.problem.partial_batch.MAX_ENTRIES", "batches of part of a queue"),
+    ("ramsis.worker.structure.variable_batching.MAX_LIKELY", "likely states")
+])
 def test_problems_that_would_fill_the_memory_are_refused(limit, said, monkeypatch):
     monkeypatch.setattr(limit, 20)
     with pytest.raises(InvalidValueError, match=rf"too large for variable batching: .*{said}"):

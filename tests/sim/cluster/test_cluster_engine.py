@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from ramsis.scenario import Scenario
-from ramsis.sim import (
-    Engine,
-    Run,
-    Scheduler,
-    SchedulerError,
-    measure,
-)
+from ramsis.sim import Engine, Run, Scheduler, SchedulerError, measure
 from ramsis.sim.engine import engine as engine_module
 from tests.scenario.samples import model, scenario, stream
 

@@ -17,11 +17,7 @@ from ramsis.studies.sharing.gpu.kernels import (
     sms_needed,
     utilisation,
 )
-from ramsis.studies.sharing.gpu.nsight import (
-    OCCUPANCY_METRIC,
-    _round_number,
-    read_kernel_trace,
-)
+from ramsis.studies.sharing.gpu.nsight import OCCUPANCY_METRIC, _round_number, read_kernel_trace
 
 TRACE = """\
 Processing [run.sqlite] with [cuda_gpu_trace.py]...

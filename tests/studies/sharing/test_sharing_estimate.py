@@ -10,14 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError
-from ramsis.studies.sharing import (
-    Igniter,
-    QueueAware,
-    Usher,
-    gpus_of,
-    models_of,
-    plan,
-)
+from ramsis.studies.sharing import Igniter, QueueAware, Usher, gpus_of, models_of, plan
 from ramsis.studies.sharing.bound import goodput_bound_rps
 from ramsis.studies.sharing.estimate import Estimator, Item
 from ramsis.studies.sharing.gpu.interference import THESIS, Interference

@@ -30,13 +30,7 @@ from ramsis.studies.sharing.gpu.shared_gpu import (
     RouterSettings,
     SharedModel,
 )
-from ramsis.studies.sharing.play import (
-    Played,
-    SharedCluster,
-    measure_sharing,
-    play,
-    replanned,
-)
+from ramsis.studies.sharing.play import Played, SharedCluster, measure_sharing, play, replanned
 
 _NO_NETWORK = RouterSettings(network=NetworkTime(0, 0, 0, 0))
 
