@@ -42,8 +42,7 @@ def tree(path: Path) -> ast.Module:
 @cache
 def imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
     """The statements of a file that import something, wherever in it."""
-    return [node for node in ast.walk(tree(path))
-            if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [node for node in ast.walk(tree(path)) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def test_the_layering_contracts_are_kept(monkeypatch, capsys):
@@ -97,8 +96,7 @@ def test_policies_are_read_and_served_without_what_makes_them(module):
     """The import of scipy alone would take as long as ``ramsis validate``."""
     code = (f"import sys, {module}\n"
             "print({'scipy', 'numba', 'pandas', 'matplotlib'} & set(sys.modules))")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
 

@@ -59,8 +59,7 @@ def test_importing_loads_nothing_but_the_package_itself():
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
                          cwd=ROOT)
     loaded = json.loads(ran.stdout)
-    assert [name for name in loaded if name.startswith("ramsis.")] == [
-        "ramsis.lazy_names"]
+    assert [name for name in loaded if name.startswith("ramsis.")] == ["ramsis.lazy_names"]
     assert not {"numpy", "scipy", "numba", "pandas", "click", "rich"} & set(loaded)
 
 

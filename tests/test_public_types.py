@@ -99,8 +99,7 @@ def came_from_inside(error: Exception) -> bool:
     """Whether it is neither ours nor Python's own about the names and number of arguments."""
     if isinstance(error, RamsisError):
         return False
-    return not (isinstance(error, TypeError)
-                and innermost(error).name in ("call", "at_once"))
+    return not (isinstance(error, TypeError) and innermost(error).name in ("call", "at_once"))
 
 
 def call(function: Any, arguments: dict[str, Any]) -> Exception | None:

@@ -59,8 +59,7 @@ SHORT = {"DispatchRule", "Limit", "Request"}
     set(filter(may_be_long, records())), key=str))
 def test_a_record_that_may_be_long_has_a_short_representation(record):
     written: Any = record.__repr__
-    assert (written is brief or "brief" in written.__code__.co_names
-            or record.__name__ in SHORT)
+    assert (written is brief or "brief" in written.__code__.co_names or record.__name__ in SHORT)
 
 
 def test_representations_say_in_one_line_what_an_object_is():

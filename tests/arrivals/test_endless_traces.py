@@ -102,8 +102,7 @@ def test_a_pipe_without_an_end_is_refused_after_a_number_of_lines(tmp_path, monk
 
 def test_the_command_line_says_so_in_a_line(run, tmp_path):
     path = bomb(tmp_path / "trace.gz", b"1" + b" " * 98 + b"\n", 80)  # each line takes its time
-    refused(run("arrivals", "fit", path, "--unit", "s"), 3, "too large when decompressed",
-            "64 MB")
+    refused(run("arrivals", "fit", path, "--unit", "s"), 3, "too large when decompressed", "64 MB")
 
 
 @pytest.mark.slow

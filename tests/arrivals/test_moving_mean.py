@@ -84,8 +84,7 @@ def test_a_short_trace_tells_nothing():
 
 
 def test_the_command_proposes_levels_beside_a_process(run, tmp_path):
-    times = RateTrace(1000.0 * np.arange(SECONDS), 0.4 * DAY).arrivals_ms(
-        np.random.default_rng(4))
+    times = RateTrace(1000.0 * np.arange(SECONDS), 0.4 * DAY).arrivals_ms(np.random.default_rng(4))
     (tmp_path / "trace.csv").write_text("arrival_ms\n" + "".join(f"{t:.4f}\n" for t in times))
     said = run("arrivals", "fit", tmp_path / "trace.csv")
     assert "mean: moves from" in said.out

@@ -55,8 +55,7 @@ LINE = Request(1.0, 1.01, 1.05, 150.0, "served", "a, b", 1, 1, 0, True)
 
 def test_sizes_are_a_column_where_requests_have_them(tmp_path):
     path = tmp_path / "log.csv"
-    write_request_log(path, [LINE._replace(size=17), LINE._replace(arrival_s=1.005)],
-                      sized=True)
+    write_request_log(path, [LINE._replace(size=17), LINE._replace(arrival_s=1.005)], sized=True)
     assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
     assert read_request_log(path).size.tolist() == [17, 0]
     without = tmp_path / "without.csv"

@@ -39,9 +39,7 @@ def ledger(pytestconfig: pytest.Config) -> Ledger:
 
 
 @pytest.fixture(scope="session")
-def profile_file(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def profile_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine image models: measured ones where they are at hand, else made-up ones."""
     try:
         folder: Path = request.getfixturevalue("reference_dir")

@@ -54,8 +54,7 @@ class Ledger:
     def ratio(self, mine: Timing, reference: Timing, named: str) -> None:
         """Enter how a reference of the same run compares, in processor time."""
         times = reference.cpu_s / mine.cpu_s
-        self.lines.append(
-            f"    {named}: {times:.3g} times that (cpu {seconds(reference.cpu_s)})")
+        self.lines.append(f"    {named}: {times:.3g} times that (cpu {seconds(reference.cpu_s)})")
 
     def _enter(self, what: str, wall: str, cpu: str, target: str, verdict: str) -> None:
         self.lines.append(f"{what:<54} {wall:>8}  {cpu:<12} target {target:>7}  {verdict}")

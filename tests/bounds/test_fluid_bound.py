@@ -166,8 +166,7 @@ def test_gathering_windows_only_tighten(table, workers, demand):
 def test_a_batch_that_leaves_no_time_to_gather_is_rare():
     """A batch of 2 takes all of the SLO: two queries must arrive within 1 ms."""
     table = LatencyTable.measured(["m"], [0.8], [[60.0, 99.0]])
-    found = fluid_bound(table, slo_ms=100.0, workers=1, load_qps=18.0, max_batch=2,
-                        gathering=True)
+    found = fluid_bound(table, slo_ms=100.0, workers=1, load_qps=18.0, max_batch=2, gathering=True)
     pairs = 1 - math.exp(-2 * 0.018)
     assert shares(found)[0, 1] <= pairs + 1e-9
     assert found.served_fraction == pytest.approx(pairs + (1 / 0.018 - pairs * 49.5) / 60.0)

@@ -167,8 +167,7 @@ def test_no_schedule_with_loads_is_above_and_the_best_is_near(*, blocking, machi
         held = np.array([[sum(m in one for one in machines) for m in range(3)]], dtype=float)
         given = {"load_ms": load_ms[None], "held": held, "blocking": np.array([blocking])}
         free = bound(rows, times, [len(machines)], **given).in_time
-        found = bound(rows, times, [len(machines)], **given,
-                      room=np.ones((1, 3))).in_time
+        found = bound(rows, times, [len(machines)], **given, room=np.ones((1, 3))).in_time
         assert best <= found <= free
         lost, without = lost + found - best, without + free - best
     assert lost <= max(0.35 * without, 1)
@@ -225,8 +224,7 @@ def test_no_simulated_schedule_is_above(name, seed):
 
 
 def test_streams_that_depend_on_answers_have_none():
-    streams = [{"name": "s", "model": "m0", "slo_ms": 40,
-                "workload": {"users": 2, "think_ms": 1}}]
+    streams = [{"name": "s", "model": "m0", "slo_ms": 40, "workload": {"users": 2, "think_ms": 1}}]
     scenario = cluster(0, streams=streams)
     assert scenario_bound(scenario, draw_requests(scenario, 0)) is None
 

@@ -81,8 +81,7 @@ def test_it_bounds_its_parts_and_is_bounded_by_the_loosest_and_by_the_sum(types,
     tightest = bound(types, [SloClass(min(slos))], load_qps)
     assert tightest.effective_accuracy - 1e-9 <= whole.effective_accuracy
     assert whole.effective_accuracy <= loosest.effective_accuracy + 1e-9
-    alone = [bound([one], classes, load_qps).effective_accuracy
-             for one in types]
+    alone = [bound([one], classes, load_qps).effective_accuracy for one in types]
     assert max(alone) - 1e-9 <= whole.effective_accuracy <= sum(alone) + 1e-9
     assert whole.class_accuracy @ [one.share for one in whole.classes] == pytest.approx(
         whole.effective_accuracy, abs=1e-9)
@@ -165,8 +164,7 @@ def test_contradictions_are_named():
 def test_no_run_with_classes_beats_it(profile, workers, demand, tight_ms, share, seed):
     """Greedy by the deadline, on a queue in order of arrival: the bound of the realised counts."""
     classes = (SloClass(tight_ms, share), SloClass(100.0, 1.0 - share))
-    fleet = replace(Fleet.of(profile, workers=workers, slo_ms=100.0, max_batch=9),
-                    classes=classes)
+    fleet = replace(Fleet.of(profile, workers=workers, slo_ms=100.0, max_batch=9), classes=classes)
     run = run_plan(fleet, scheduler("greedy").prepare(fleet),
                    ConstantLoad(demand * fleet.capacity_qps, 2000.0), seed=seed)
     assume(run.requests > 0)

@@ -94,8 +94,7 @@ def test_the_compiled_run_equals_a_plain_one(policy, load_qps):
     _, outcomes = served(placed, fleet, requests)
     plain = play(policy.to_document(), requests.arrival_ms, np.random.default_rng(0),
                  requests.sureness)
-    np.testing.assert_allclose(outcomes.answered_ms, [one.answered_ms for one in plain],
-                               atol=1e-9)
+    np.testing.assert_allclose(outcomes.answered_ms, [one.answered_ms for one in plain], atol=1e-9)
     np.testing.assert_array_equal(outcomes.second_opinion, [one.second for one in plain])
     np.testing.assert_allclose(outcomes.accuracy, [one.accuracy for one in plain], atol=1e-12)
 

@@ -60,8 +60,7 @@ def test_the_filled_table_has_the_best_batch_of_every_state(seed):
             assert size[level, row, j] == 0
             continue
         m, b = max(values, key=lambda key: values[key])
-        waits = row + 1 < least[level] and (
-            j * step_ms - times[m, min(b, batches - 1)] > spare_ms)
+        waits = row + 1 < least[level] and (j * step_ms - times[m, min(b, batches - 1)] > spare_ms)
         assert size[level, row, j] == (-1 if waits else b)
         assert model[level, row, j] == m
 

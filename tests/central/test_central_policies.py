@@ -60,8 +60,7 @@ def test_the_promise_of_a_single_worker_is_closer_still(load_qps):
 def test_states_that_the_model_never_comes_to_are_settled_too():
     """The fleet comes to them: with actions left as they were it stayed among them."""
     profile = load("image-cpu")
-    chosen = SynthesisSettings(dispatch="central-queue", slo_ms=650.0, workers=60,
-                               headroom=0.0)
+    chosen = SynthesisSettings(dispatch="central-queue", slo_ms=650.0, workers=60, headroom=0.0)
     policy = generate_policy(profile, 7900.0, chosen)
     found = simulate_profile(profile, Policies((policy,)),
                      ConstantLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
@@ -75,8 +74,7 @@ def test_the_analysis_of_a_policy_is_that_of_its_own_table_only():
     policy = samples.policy(2000.0)
     stated = policy.expectations
     found = analyse_policy(policy)
-    modelled = found.expectations(capacity_qps=stated.capacity_qps,
-                                  upper_bound=stated.upper_bound)
+    modelled = found.expectations(capacity_qps=stated.capacity_qps, upper_bound=stated.upper_bound)
     assert modelled.effective_accuracy == pytest.approx(stated.effective_accuracy, abs=0.02)
     for _, probabilities in found.distributions().values():
         assert probabilities.sum() == pytest.approx(1.0, abs=1e-6)

@@ -71,9 +71,7 @@ def shown_on(terminal: int) -> str:
     return shown.decode()
 
 
-def in_this_process(
-    words: list[str], title: str, cwd: Path
-) -> subprocess.CompletedProcess[str]:
+def in_this_process(words: list[str], title: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Runs a command of a plan, as :func:`ramsis.cli.progress.run_with_bar` does."""
     assert words[:4] == [sys.executable, "-P", "-m", "ramsis"]
     out, err = io.StringIO(), io.StringIO()

@@ -94,8 +94,7 @@ def test_the_same_seed_gives_the_same_rows_and_files(run, file, tmp_path):
         tracks.setdefault(one["tid"], []).append((one["ts"], one["ts"] + one["dur"]))
     for spans in tracks.values():
         spans.sort()
-        assert all(end <= start + 0.01
-                   for (_, end), (start, _) in itertools.pairwise(spans))
+        assert all(end <= start + 0.01 for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def test_the_figure_is_drawn(run, file, tmp_path):

@@ -100,8 +100,7 @@ def test_the_example_in_go_prints_what_its_page_shows(run, tmp_path, monkeypatch
     Path("policies.go").rename("ramsis/policies.go")
     assert go("vet", "./...", folder=tmp_path) == ""
     go("build", "-o", "server", ".", folder=tmp_path)
-    assert subprocess.run(["./server"], check=True, capture_output=True,
-                          text=True).stdout == shown
+    assert subprocess.run(["./server"], check=True, capture_output=True, text=True).stdout == shown
 
 
 @pytest.mark.slow

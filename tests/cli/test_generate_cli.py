@@ -26,8 +26,7 @@ def options(profile: Path, folder: Path, **changes: str | None) -> list[str]:
     """The command's options, some changed; ``None`` leaves one out."""
     chosen: dict[str, str | None] = {"--profiles": str(profile), "--out": str(folder), **SMALL}
     chosen |= {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
-    return [word for name, value in chosen.items() if value is not None
-            for word in (name, value)]
+    return [word for name, value in chosen.items() if value is not None for word in (name, value)]
 
 
 def test_a_level_has_policies_for_each_slowness(run, tiny_file, tmp_path):
@@ -193,8 +192,7 @@ def test_one_word_is_what_the_paper_does(generate, tmp_path):
     assert one == other
     before = snapshot(tmp_path)
     refused(generate("--paper", grid=None, late="drop"), 2, "late", "not what the paper does")
-    refused(generate("--paper", grid=None, dispatch="central-queue"), 2, "objective",
-            "per-query")
+    refused(generate("--paper", grid=None, dispatch="central-queue"), 2, "objective", "per-query")
     assert snapshot(tmp_path) == before
 
 

@@ -62,8 +62,7 @@ def test_from_the_options_to_the_simulated_mix(run, files, tmp_path):
                    tmp_path / "t.json", "--json")
     assert compared.code == 0, compared.err
     found = json.loads(compared.out)["rows"]
-    assert [one["label"] for one in found] == [f"central-queue {out}", "greedy",
-                                               "jellyfish-plus"]
+    assert [one["label"] for one in found] == [f"central-queue {out}", "greedy", "jellyfish-plus"]
     assert {one["queries"] for one in found} == {found[0]["queries"]}
     for one in found:
         assert one["monitor"] is True

@@ -115,8 +115,7 @@ def test_the_schema_says_what_each_key_is_and_names_each_command():
                for one in RESULTS["$defs"]["row"]["properties"].values())
     assert all(one["description"].endswith(".") for name in ("grouping", "group")
                for one in RESULTS["$defs"][name]["properties"].values())
-    patterns = [one["if"]["properties"]["command"]["pattern"]
-                for one in RESULTS["allOf"]]
+    patterns = [one["if"]["properties"]["command"]["pattern"] for one in RESULTS["allOf"]]
     with_json = {" ".join(words) for words, command in COMMANDS.items()
                  if "as_json" in {one.name for one in command.params}}
     assert all(any(re.search(pattern, f"ramsis {one} --json") for pattern in patterns)

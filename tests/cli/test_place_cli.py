@@ -166,8 +166,7 @@ def test_ctrl_c_writes_the_best_so_far(tmp_path):
     """As the terminal does, the signal goes to all processes of the group."""
     path, out = tmp_path / "problem.json", tmp_path / "placement.json"
     path.write_text(json.dumps(hard_problem()))
-    command = [sys.executable, "-m", "ramsis", "place", str(path), "--out", str(out),
-               "--gap", "0"]
+    command = [sys.executable, "-m", "ramsis", "place", str(path), "--out", str(out), "--gap", "0"]
     for wait_s in (4.0, 8.0, 16.0, 32.0):  # until there is something to return
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                  text=True, cwd=ROOT, start_new_session=True,

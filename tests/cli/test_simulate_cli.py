@@ -125,8 +125,7 @@ def test_figures_are_those_of_the_python_interface(run, base):
 
 
 def test_the_table_names_schemes_and_models(run, base):
-    ran = run(*base, "--scheduler", "jellyfish-plus", "--load", 300,
-              "--duration-s", 1, "--wide")
+    ran = run(*base, "--scheduler", "jellyfish-plus", "--load", 300, "--duration-s", 1, "--wide")
     assert ran.code == 0
     head, line = ran.out.splitlines()
     assert head.split()[:3] == ["scheduler", "load", "(QPS)"]

@@ -31,8 +31,7 @@ def test_rows_are_of_families_with_their_stations(run, placement_file, tmp_path)
         assert row["expected_effective_accuracy"] == pytest.approx(sum(
             one["expected_effective_accuracy"] * one["load_qps"] for one in row["stations"])
             / row["load_qps"])
-        assert row["queries"] - row["not_sent"] == sum(
-            one["queries"] for one in row["stations"])
+        assert row["queries"] - row["not_sent"] == sum(one["queries"] for one in row["stations"])
         assert {one["dispatch"] for one in row["stations"]} <= {"central-queue", "round-robin"}
     with files["rows.csv"].open() as stream:
         lines = list(csv.DictReader(stream))

@@ -169,9 +169,7 @@ def random_document(random: Random) -> dict[str, Any]:
                 "rows": rows, "index": index, "longer_queue": random.choice([-2, 0])}}
 
 
-def random_questions(
-    selectors: Sequence[Selector], count: int, rng: np.random.Generator
-) -> Array:
+def random_questions(selectors: Sequence[Selector], count: int, rng: np.random.Generator) -> Array:
     """Lookups of policies at random; slacks at, beside and between edges, and far from them."""
     asked = np.zeros(count, QUESTION)
     asked["op"], asked["a"] = LOOKUP, rng.integers(0, len(selectors), count)

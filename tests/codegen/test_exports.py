@@ -448,8 +448,7 @@ def test_valgrind_finds_nothing(tmp_path):
     ask(under, monitor)
     opinions = programs.opinion_samples()
     command = built("c", as_set(opinions), tmp_path / "opinions")
-    ask([*under[:-1], *command], programs.random_opinions(
-        opinions, 500, np.random.default_rng(7)))
+    ask([*under[:-1], *command], programs.random_opinions(opinions, 500, np.random.default_rng(7)))
 
 
 def test_go_finds_nothing_to_say_about_the_package(tmp_path):

@@ -312,8 +312,7 @@ def _is_like(content: bytes, name: str, known: Sequence[bytes]) -> bool:
     """Whether a file that differs in every run is as whole as those that are known."""
     if name.endswith(".json"):
         return _is_json(content)
-    return content.endswith(b"\n") and content.count(b"\n") in [
-        one.count(b"\n") for one in known]
+    return content.endswith(b"\n") and content.count(b"\n") in [one.count(b"\n") for one in known]
 
 
 def _is_json(content: bytes) -> bool:
@@ -327,6 +326,5 @@ def _is_json(content: bytes) -> bool:
 def differences(found: dict[str, bytes], wanted: dict[str, bytes], writer: Writer) -> str:
     if found.keys() != wanted.keys():
         return f"other files: {sorted(found.keys() ^ wanted.keys())}"
-    other = [name for name in wanted if found[name] != wanted[name]
-             and name not in writer.varies]
+    other = [name for name in wanted if found[name] != wanted[name] and name not in writer.varies]
     return f"other content: {other}" if other else ""

@@ -88,8 +88,7 @@ def plant(folder: Path) -> Path:
 def run_planted(folder: Path) -> Iterator[Imported]:
     """Run the commands in the folder, by a console script as installers write it."""
     script = folder.with_name("ramsis-script")  # not python -P, which child processes inherit
-    script.write_text(
-        "from ramsis.__main__ import main\nif __name__ == '__main__':\n    main()\n")
+    script.write_text("from ramsis.__main__ import main\nif __name__ == '__main__':\n    main()\n")
     for name, words in COMMANDS.items():
         environment = {**os.environ, "PLANTED": str(folder / "planted.txt")}
         ran = subprocess.run([sys.executable, str(script), *words], cwd=folder,

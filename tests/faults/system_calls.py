@@ -79,9 +79,7 @@ def served(folder: Path) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def _traced(
-    server: Running, file: Path, options: Sequence[str]
-) -> Iterator[Callable[[], None]]:
+def _traced(server: Running, file: Path, options: Sequence[str]) -> Iterator[Callable[[], None]]:
     """Trace; the function that comes ends that once a call has failed."""
     with subprocess.Popen(["strace", "-o", str(file), *options, "-p", str(server.process.pid)],
                           stderr=subprocess.PIPE, text=True) as strace:

@@ -109,8 +109,7 @@ def _cases(numbers: range, kit: Path, root: Path, pipe: int, only: str) -> None:
             signal.signal(signal.SIGXCPU, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_AS, (used + 2 * BYTES, resource.RLIM_INFINITY))
             spent = int(time.process_time())  # for code that no alarm interrupts
-            resource.setrlimit(resource.RLIMIT_CPU,
-                               (spent + 3 * SECONDS, resource.RLIM_INFINITY))
+            resource.setrlimit(resource.RLIMIT_CPU, (spent + 3 * SECONDS, resource.RLIM_INFINITY))
             case = case_of(number, kit, only)
             for one in examine(case, kit, root / "case"):
                 text = " | ".join(one.split("\n"))

@@ -47,8 +47,7 @@ def make_kit(folder: Path, run: Ran) -> Path:
           "--dispatch", "central-queue", "--max-queue", "4", "--headroom", "0", "--load", "100",
           "--out", "{kit}/centrals"])
     made(["place", "{kit}/problem.json", "--out", "{kit}/placement.json"])
-    made(["place", "{kit}/shared-problem.json", "--preset", "usher", "--out",
-          "{kit}/shared.json"])
+    made(["place", "{kit}/shared-problem.json", "--preset", "usher", "--out", "{kit}/shared.json"])
     made(["sweep", "{kit}/sweep.toml", "--out", "{kit}/swept", "--processes", "1"])
     made(["simulate", *CLUSTER, *SHORT, "--scheduler", "jellyfish-plus", "--request-log",
           "{kit}/log.csv", "--json"], "simulated.json")

@@ -22,8 +22,7 @@ from ramsis.mdp.stationary import stationary_distribution
 FOREST = SparseMDP.from_dense(
     [[[0.1, 0.9, 0], [0.1, 0, 0.9], [0.1, 0, 0.9]], [[1, 0, 0], [1, 0, 0], [1, 0, 0]]],
     [[0, 0], [0, 1], [4, 2]])
-SMALL = SparseMDP.from_dense([[[0.5, 0.5], [0.8, 0.2]], [[0, 1], [0.1, 0.9]]],
-                             [[5, 10], [-1, 2]])
+SMALL = SparseMDP.from_dense([[[0.5, 0.5], [0.8, 0.2]], [[0, 1], [0.1, 0.9]]], [[5, 10], [-1, 2]])
 TWO_STATES = SparseMDP.from_pairs([(0, 0, {0: 0.5, 1: 0.5}, 5.0), (0, 1, {1: 1.0}, 10.0),
                                    (1, 0, {1: 1.0}, -1.0)])
 

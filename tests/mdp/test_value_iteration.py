@@ -40,8 +40,7 @@ def test_adaptive_damping_costs_nothing_on_fast_mixing_chains(discount):
 
 def test_adaptive_damping_loses_little_on_slowly_mixing_chains():
     """Damping only slows a chain that moves seldom; its trial must not last."""
-    mdp = SparseMDP.from_pairs([
-        (0, 0, {0: 0.97, 1: 0.03}, 0.0), (1, 0, {0: 0.02, 1: 0.98}, 1.0)])
+    mdp = SparseMDP.from_pairs([(0, 0, {0: 0.97, 1: 0.03}, 0.0), (1, 0, {0: 0.02, 1: 0.98}, 1.0)])
     undamped = sweeps(mdp, 0.0)
     assert sweeps(mdp, 0.5) > 1.8 * undamped
     assert sweeps(mdp, "adaptive") <= undamped + 15

@@ -83,8 +83,7 @@ def only_positions(placement: Placement) -> None:
             instance.rpartition("@") for instance in gpu.instances))
         assert fits(table, places)
         there |= {f"{gpu.gpu}/{instance}" for instance in gpu.instances}
-    used = [worker for group in placement.groups for worker in group.workers
-            if "@" in worker]
+    used = [worker for group in placement.groups for worker in group.workers if "@" in worker]
     assert len(used) == len(set(used))
     assert set(used) <= there
 
@@ -100,8 +99,7 @@ def test_the_layouts_of_an_a100_are_the_twelve():
 @pytest.mark.parametrize("name", shipped_partitions())
 def test_layouts_are_all_sets_that_fit_and_that_nothing_can_be_added_to(name):
     table = shipped_partitions()[name]
-    fitting = {frozenset(places) for places in legal(table)} if len(
-        table.instances) < 5 else None
+    fitting = {frozenset(places) for places in legal(table)} if len(table.instances) < 5 else None
     found = layouts(table, frozenset(kind.name for kind in table.instances))
     places = [(kind.name, start) for kind in table.instances for start in kind.starts]
     for layout in found:

@@ -31,9 +31,7 @@ SHARING = ("gpu-sharing", "usher", "wao-usher", "igniter", "queue-aware")
 OCCUPANCY, UTILISATION = "ach_occ_pct", "wavg_sm_util_pct"
 
 
-def sharing(
-    models: list[str], rps: float, slo_ms: float, gpus: int, column: str
-) -> Problem:
+def sharing(models: list[str], rps: float, slo_ms: float, gpus: int, column: str) -> Problem:
     """The models of the V100 on GPUs; memory in percent. Rows with gaps are left out.
 
     The latency that belongs to the printed throughput, as the printed one is rounded.

@@ -115,8 +115,7 @@ def test_one_wild_measurement_does_not_tilt_the_extrapolation():
     latency, origin = row({**line, 7: 9000.0}, 10)
     assert latency[8:] == pytest.approx([90.0, 100.0])
     assert latency[6] == 80.0
-    assert origin[6:] == [Origin.PADDED, Origin.MEASURED, Origin.EXTRAPOLATED,
-                          Origin.EXTRAPOLATED]
+    assert origin[6:] == [Origin.PADDED, Origin.MEASURED, Origin.EXTRAPOLATED, Origin.EXTRAPOLATED]
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

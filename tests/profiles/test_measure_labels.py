@@ -63,8 +63,7 @@ def test_outputs_may_be_the_answer_and_the_confidence(tmp_path):
     samples = labelled(tmp_path, label=np.array(["no", "yes", "perhaps"])[LABEL])
     model = loaded(lambda x: {"label": np.where(x[:, :1] > 0.5, "no", "yes"), "sure": x[:, 1]})
     right, sure = samples.answered("m", model, "sure")
-    np.testing.assert_array_equal(
-        right, np.where(INPUT[:, 0] > 0.5, LABEL == 0, LABEL == 1))
+    np.testing.assert_array_equal(right, np.where(INPUT[:, 0] > 0.5, LABEL == 0, LABEL == 1))
     np.testing.assert_allclose(sure, INPUT[:, 1])
     with pytest.raises(InvalidValueError, match=r"model m has no scores that tell max"):
         samples.answered("m", model, "max")

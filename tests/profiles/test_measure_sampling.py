@@ -249,8 +249,7 @@ def test_an_unknown_order_is_refused():
 
 def at_most(count: int, n: int, level: float) -> float:
     """P(B ≤ count), B binomial, summed up term by term."""
-    return math.fsum(math.comb(n, k) * level**k * (1 - level) ** (n - k)
-                     for k in range(count + 1))
+    return math.fsum(math.comb(n, k) * level**k * (1 - level) ** (n - k) for k in range(count + 1))
 
 
 @settings(deadline=None)

@@ -65,9 +65,7 @@ def _functions(monkeypatch):
     ASKED.clear()
 
 
-def measured(
-    models: Sequence[str], settings: MeasureSettings = BY_SIZE, **options: Any
-) -> Any:
+def measured(models: Sequence[str], settings: MeasureSettings = BY_SIZE, **options: Any) -> Any:
     accuracy = dict.fromkeys(models, 0.5)
     return measure_profile([f"sized_functions:{name}" for name in models], settings,
                            accuracy=accuracy, **options)

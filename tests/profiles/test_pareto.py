@@ -41,8 +41,7 @@ def dominates(table: LatencyTable, a: int, b: int) -> bool:
     """Whether model a makes model b superfluous, straight from the definition."""
     better = [table.accuracy[a] >= table.accuracy[b],
               *(table.latency_ms[a] <= table.latency_ms[b])]
-    equal = [table.accuracy[a] == table.accuracy[b],
-             *(table.latency_ms[a] == table.latency_ms[b])]
+    equal = [table.accuracy[a] == table.accuracy[b], *(table.latency_ms[a] == table.latency_ms[b])]
     return all(better) and (not all(equal) or a < b)
 
 

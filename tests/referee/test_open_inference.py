@@ -80,8 +80,7 @@ def test_every_operation_answers_as_the_text_says(text, server):
 
 
 def _answer(server: Running, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    status, _, answer = server.ask(
-        method, path, None if body is None else json.dumps(body))
+    status, _, answer = server.ask(method, path, None if body is None else json.dumps(body))
     return status, json.loads(answer)
 
 

@@ -9,9 +9,7 @@ from typing import Any
 from tests.reference.lookup import decide
 
 
-def replay(
-    document: dict[str, Any], arrival_ms: Sequence[float]
-) -> tuple[float, int, int]:
+def replay(document: dict[str, Any], arrival_ms: Sequence[float]) -> tuple[float, int, int]:
     """Accuracy summed over the queries in time, how many these are, and how many are dropped.
 
     Service times are those of the file, of one quantile.

@@ -33,8 +33,7 @@ Choice = dict[Place, str]
 def fits(table: PartitionTable, places: tuple[Place, ...]) -> bool:
     """Whether a GPU can have some instances at once, by its table alone."""
     kinds = {kind.name: kind for kind in table.instances}
-    slices = [s for name, start in places
-              for s in range(start, start + kinds[name].memory_slices)]
+    slices = [s for name, start in places for s in range(start, start + kinds[name].memory_slices)]
     compute = sum(kinds[name].compute_slices for name, _ in places)
     return (len(slices) == len(set(slices)) and compute <= table.compute_slices
             and all(start in kinds[name].starts and start + kinds[name].memory_slices

@@ -168,9 +168,7 @@ def outcomes(problem: Problem, served_first: bool = False) -> Iterator[Outcome]:
             yield outcome
 
 
-def _outcome(
-    problem: Problem, chosen: tuple[Option, ...], served_first: bool
-) -> Outcome | None:
+def _outcome(problem: Problem, chosen: tuple[Option, ...], served_first: bool) -> Outcome | None:
     cost = {item.name: item.cost_per_hour for item in problem.worker_types}
     workers = sum(option.size for option in chosen)
     price = sum(cost[option.worker_type] * option.size for option in chosen)

@@ -42,8 +42,7 @@ def inputs(evil, tmp_path_factory):
     """Something of each kind, by its name."""
     folder = tmp_path_factory.mktemp("inputs")
     save(evil, folder / "evil.json")
-    settings = SynthesisSettings(slo_ms=SLO, workers=2, grid="fixed:10", max_queue=8,
-                                 headroom=0.0)
+    settings = SynthesisSettings(slo_ms=SLO, workers=2, grid="fixed:10", max_queue=8, headroom=0.0)
     generate_set(evil, (20.0, 60.0, 100.0), settings, folder / "policies")
     central = SynthesisSettings(slo_ms=SLO, workers=2, dispatch="central-queue", max_queue=8,
                                 headroom=0.0)

@@ -119,8 +119,7 @@ def assert_same(run: Run, found: tuple[list[Any], list[Any]]) -> None:
 
 def table_latency(fleet: Fleet) -> Callable[[Start[int]], float]:
     index = {name: i for i, name in enumerate(fleet.models)}
-    return lambda start: float(
-        fleet.table.latency_ms[index[start.model], len(start.tickets) - 1])
+    return lambda start: float(fleet.table.latency_ms[index[start.model], len(start.tickets) - 1])
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue"])

@@ -33,8 +33,7 @@ def write_set(folder: Path, label: str, loads: Sequence[float] = LEVELS) -> Path
     sample = small_policy()
     models = tuple(dataclasses.replace(m, name=f"{label}-{m.name}") for m in sample.models)
     expected = dataclasses.replace(sample.expectations, model_share={models[0].name: 1.0})
-    members = [small_policy(load_qps=load, models=models, expectations=expected)
-               for load in loads]
+    members = [small_policy(load_qps=load, models=models, expectations=expected) for load in loads]
     policy.write_set(folder, policy.set_of(members), created_by="test")
     return folder
 

@@ -170,8 +170,7 @@ def test_nothing_is_lost_and_each_batch_keeps_to_the_tables():
             longest = max(asked.size for asked in start.requests)
             row = TABLES.times_ms[0][0 if longest <= 4 else 1]
             ends[start.worker] = now_ms + row[len(start.tickets) - 1]
-            assert all(ticket.deadline_ms >= ends[start.worker] - 1e-6
-                       for ticket in start.tickets)
+            assert all(ticket.deadline_ms >= ends[start.worker] - 1e-6 for ticket in start.tickets)
             answered.extend(asked.name for asked in start.requests)
 
     while number < 3000 or ends:

@@ -287,8 +287,7 @@ def test_every_rule_has_parameters_to_try(name):
     tried = tunable(name)
     assert 1 < len(tried) <= 24
     for parameters in tried:
-        rule = made(name, parameters, rate_per_worker_qps=50.0, batch_rate_qps=60.0,
-                    slo_ms=100.0)
+        rule = made(name, parameters, rate_per_worker_qps=50.0, batch_rate_qps=60.0, slo_ms=100.0)
         assert rule.wanted(seen(15.0, 100.0, 2, utilisation=0.5)) >= 1
 
 
@@ -305,8 +304,7 @@ def test_every_rule_has_parameters_to_try(name):
 ])
 def test_what_is_out_of_range_is_refused(name, parameters):
     with pytest.raises(InvalidValueError, match=next(iter(parameters))):
-        made(name, parameters, rate_per_worker_qps=50.0, batch_rate_qps=60.0,
-                    slo_ms=100.0)
+        made(name, parameters, rate_per_worker_qps=50.0, batch_rate_qps=60.0, slo_ms=100.0)
 
 
 FLEET = {"slo_ms": 100.0, "startup_s": 5.0, "interval_s": 5.0, "least": 1, "most": 6, "start": 2}
@@ -334,8 +332,7 @@ def test_the_cheapest_that_meets_the_target(tables, times):
         runs[parameters["target"]] = play(
             times, tables, made("hpa", parameters, rate_per_worker_qps=250.0),
             FleetTerms(**FLEET))
-    good = {share: run.worker_s for share, run in runs.items()
-            if run.violation_rate <= 0.02}
+    good = {share: run.worker_s for share, run in runs.items() if run.violation_rate <= 0.02}
     assert 0 < len(good) < len(runs)
     found = tune(
         "hpa", times, tables, target, FleetTerms(**FLEET), defaults={"rate_per_worker_qps": 250.0},

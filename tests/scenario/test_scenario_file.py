@@ -89,8 +89,7 @@ def test_requests_of_a_stream_do_not_depend_on_the_others():
 
 
 def test_minutes_hold_the_stated_numbers():
-    made = scenario(duration_s=120, streams=[
-        stream(workload={"minutes": [30, 50, 70]})])
+    made = scenario(duration_s=120, streams=[stream(workload={"minutes": [30, 50, 70]})])
     arrival = draw_requests(made, 0).arrival_ms
     assert np.histogram(arrival, [0, 60_000, 120_000])[0].tolist() == [30, 50]
     assert arrival.max() < 120_000

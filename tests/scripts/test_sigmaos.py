@@ -35,8 +35,7 @@ def test_totals_are_those_printed(tables, table):
 def test_dynamic_is_as_fast_as_the_winner(tables, table):
     winner = min(PRINTED_S[table], key=PRINTED_S[table].__getitem__)
     assert tables[table]["dynamic"]["printed_s"] is None
-    assert (tables[table]["dynamic"]["simulated_s"]
-            <= tables[table][winner]["simulated_s"] + 1e-9)
+    assert (tables[table]["dynamic"]["simulated_s"] <= tables[table][winner]["simulated_s"] + 1e-9)
     assert tables[table]["dynamic"]["cold_starts"] == tables[table][winner]["cold_starts"]
 
 
@@ -68,8 +67,7 @@ def test_rows_and_scenarios_are_written(tmp_path, monkeypatch, capsys):
     written = sorted((tmp_path / "made").glob("*.json"))
     assert len(written) == len(TABLES) + 3
     for path in written:
-        jsonschema.validate(json.loads(path.read_text()),
-                            schema())
+        jsonschema.validate(json.loads(path.read_text()), schema())
 
 
 def test_each_stage_of_a_request_is_part_of_its_time():

@@ -80,8 +80,7 @@ def test_what_waits_for_a_client_that_has_left_is_given_up(server):
         return server.metric("ramsis_queries_total", outcome="dropped")
 
     before = dropped()
-    with opened(server, asked(777.0)), opened(
-            server, asked(*[1.0] * 60, deadline_ms=600_000)):
+    with opened(server, asked(777.0)), opened(server, asked(*[1.0] * 60, deadline_ms=600_000)):
         until(lambda: server.metric("ramsis_queued") == 60)
     until(lambda: dropped() == before + 60)
     until(lambda: server.metric("ramsis_running") == 0)

@@ -35,9 +35,7 @@ class Listening:
         while self.open:
             await asyncio.sleep(0.005)
 
-    async def _served(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.opened += 1
         self.open += 1
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):

@@ -53,9 +53,7 @@ name = "x"
 datatype = "FP32"
 shape = [3]
 """
-def written(
-    folder: Path, variants: str = VARIANTS, dispatch: str = "central-queue"
-) -> Path:
+def written(folder: Path, variants: str = VARIANTS, dispatch: str = "central-queue") -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "opinions.py").write_text(FUNCTIONS)
     (folder / "variants.toml").write_text(variants)
@@ -120,8 +118,7 @@ def test_with_queues_of_workers_own_none_is_lost(tmp_path):
 def test_metrics_promise_what_the_policy_delivers_with_second_opinions(server):
     policy = policy_with_opinions()
     assert policy.rates.effective_accuracy != policy.expectations.effective_accuracy
-    assert server.metric(
-        "ramsis_promised_effective_accuracy") == policy.rates.effective_accuracy
+    assert server.metric("ramsis_promised_effective_accuracy") == policy.rates.effective_accuracy
 
 
 def test_the_load_generator_counts_second_opinions(run, server):

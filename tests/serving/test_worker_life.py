@@ -164,8 +164,7 @@ def test_without_pidfds_a_death_is_found_by_waiting_for_it(tmp_path, monkeypatch
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(os, "pidfd_open", none, raising=False)
-    assert asyncio.run(killed_once(tmp_path)) == [
-        (0, "the worker process ended (signal SIGKILL)")]
+    assert asyncio.run(killed_once(tmp_path)) == [(0, "the worker process ended (signal SIGKILL)")]
 
 
 class ClosedWithAnError(socket.socket):

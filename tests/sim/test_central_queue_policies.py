@@ -25,8 +25,7 @@ def any_table(load_qps: float, workers: int, rng: np.random.Generator) -> Policy
     size = policy.actions[np.maximum(table, 0), 1]
     table = np.where((table >= 0) & (size > policy.queue_levels[1:, None]), -1, table)
     longest = int(np.argmax(policy.actions[:, 1]))
-    return dataclasses.replace(policy, codes=table,
-                               longer_queue=int(rng.choice([-2, longest])))
+    return dataclasses.replace(policy, codes=table, longer_queue=int(rng.choice([-2, longest])))
 
 
 @pytest.mark.slow
@@ -49,8 +48,7 @@ def test_a_slow_twin_gets_the_same(load_qps, workers):
     policy = samples.policy(load_qps, workers=workers)
     arrivals = np.cumsum(np.random.default_rng(3).exponential(1000 / load_qps, 1000))
     fleet = Fleet.of(tiny(), workers=workers, slo_ms=100.0)
-    run = run_plan(fleet, Policies((policy,)).prepare(fleet),
-                   Recorded(arrivals, duration_ms=1e6))
+    run = run_plan(fleet, Policies((policy,)).prepare(fleet), Recorded(arrivals, duration_ms=1e6))
     earned, in_time, dropped = replay(policy.to_document(), arrivals.tolist())
     good = run.batch_of >= 0
     batch = run.batch_of[good]

@@ -32,8 +32,7 @@ def run(load_qps: float, engine: str, scheduler: FleetScheduler | None = None,
         duration_ms: float = 4000.0) -> Run:
     fleet = replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
     plan = (scheduler or Policies((policy(load_qps),))).prepare(fleet)
-    return run_plan(fleet, plan, ConstantLoad(load_qps, duration_ms), seed=3,
-                    engine=engine)
+    return run_plan(fleet, plan, ConstantLoad(load_qps, duration_ms), seed=3, engine=engine)
 
 
 @pytest.mark.parametrize("scheduler", [None, Greedy("drop"), JellyfishPlus(), SlackFit(4)])

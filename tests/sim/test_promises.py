@@ -120,8 +120,7 @@ def test_policies_that_know_how_times_vary(varying_images, load_qps, from_p95, m
 
     Neither has headroom or a price of violations.
     """
-    policy = generate_policy(varying_images, load_qps,
-                             settings(violation_price=0.0, headroom=0.0))
+    policy = generate_policy(varying_images, load_qps, settings(violation_price=0.0, headroom=0.0))
     assert policy.service == "distribution"
     mean, half = delivered(varying_images, policy, 30, 4, "distribution")
     assert mean > from_p95

@@ -137,8 +137,7 @@ def test_every_request_is_accounted_for(arrivals, seed):
 def two_types() -> Cluster:
     """A slow and a fast type, with workers for some 1000 queries per second."""
     fast = linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0), (0.92, 12.0, 9.0))
-    return Cluster((WorkerType("old", tiny(), 4), WorkerType("new", fast, 6)),
-                   (SloClass(100.0),))
+    return Cluster((WorkerType("old", tiny(), 4), WorkerType("new", fast, 6)), (SloClass(100.0),))
 
 
 @pytest.mark.parametrize("service", ["p95", "distribution"])
@@ -248,8 +247,7 @@ def test_a_set_for_other_workers_is_refused(policies):
 def test_two_classes_are_served_by_deadline():
     """One worker, batches of one: at each start the query with the earliest deadline goes."""
     cluster = Cluster((WorkerType("all", tiny(), 1),), (SloClass(60.0, 0.5), SloClass(300.0, 0.5)))
-    (run,) = simulate(cluster, Fixed("small", 1), ConstantLoad(150.0, 4000.0),
-                      keep_runs=True).runs
+    (run,) = simulate(cluster, Fixed("small", 1), ConstantLoad(150.0, 4000.0), keep_runs=True).runs
     (fleet,) = Fleets.of(cluster).fleets
     small_ms = float(fleet.table.latency_ms[fleet.models.index("small"), 0])
     deadline = run.arrival_ms + run.slo_ms

@@ -188,8 +188,7 @@ def test_greedy_serves_or_drops_what_cannot_be_in_time():
 
 
 def test_infaas_takes_the_cheapest_model_that_is_accurate_enough():
-    own = fleet([[10.0, 12.0], [11.0, 11.5], [30.0, 50.0], [300.0, 300.0]],
-                [0.6, 0.6, 0.8, 0.95])
+    own = fleet([[10.0, 12.0], [11.0, 11.5], [30.0, 50.0], [300.0, 300.0]], [0.6, 0.6, 0.8, 0.95])
     for target, model in ((0.0, 1), (0.6, 1), (0.7, 2)):
         assert run(own, Infaas(target).prepare(own).start, [0.0]).model.tolist() == [model]
     with pytest.raises(InfeasibleError, match=r"at most 0\.8"):

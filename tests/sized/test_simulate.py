@@ -55,8 +55,7 @@ def test_weights_give_the_value_of_the_answers():
     edges = (16, 64, 256)
     problem = CELLS["cpu"].problem(edges=edges, weights=(1.0, 2.0, 5.0))
     runs: list[SizedRun] = []
-    row = simulate_sized(problem, sized_scheduler("replanned-dp"), LOAD,
-                         on_run=runs.append).row()
+    row = simulate_sized(problem, sized_scheduler("replanned-dp"), LOAD, on_run=runs.append).row()
     weight = np.array([1.0, 2.0, 5.0])[np.searchsorted(edges, runs[0].size)]
     assert row["value"] == pytest.approx((weight * runs[0].run.reward).mean())
 

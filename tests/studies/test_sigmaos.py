@@ -131,8 +131,7 @@ def test_the_registry_opens_a_copy_where_each_has_enough(target):
 def test_dynamic_takes_what_the_model_says_takes_least_time(load_ms, post_ms, network_ms, chosen):
     # 10 ms of inference, one request before: cold load + 10 + post, waiting 2 (10 + post),
     # remote network + 10 + post + 10.
-    made = one_model(at(0, 0, post_ms=post_ms, network_ms=network_ms), load_ms=load_ms,
-                     machines=2)
+    made = one_model(at(0, 0, post_ms=post_ms, network_ms=network_ms), load_ms=load_ms, machines=2)
     run = served(made, "sigmaos-dynamic")
     waits = run.answered_ms.max() == 2 * (10 + post_ms)
     found = "cold" if len(run.load_model) else "wait" if waits else "remote"

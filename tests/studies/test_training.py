@@ -69,8 +69,7 @@ def test_the_distribution_is_sb3s_where_it_matters(training):
     theirs.apply_masking(masks)
     assert (ours.mode() == theirs.mode()).all()
     actions = ours.sample()
-    allowed = np.take_along_axis(
-        masks, np.arange(0, 24, 2) + actions[:, :12].numpy(), axis=1)
+    allowed = np.take_along_axis(masks, np.arange(0, 24, 2) + actions[:, :12].numpy(), axis=1)
     assert allowed.all()
     parts = [one.log_prob(action) for one, action in
              zip(theirs.distributions, actions.T, strict=True)]

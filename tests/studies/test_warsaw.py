@@ -161,8 +161,7 @@ def test_planned_decides_by_the_past_alone():
              for name in "abc"]
     late = at("a", *np.arange(5000, 6000, 5.0).tolist(), name="later")
     runs = [served(cluster(2, "abc", streams), "planned") for streams in (early, [*early, late])]
-    until = [np.array(list(zip(one.start_ms, one.worker, one.model, strict=True)))
-             for one in runs]
+    until = [np.array(list(zip(one.start_ms, one.worker, one.model, strict=True))) for one in runs]
     assert (until[0][until[0][:, 0] < 5000] == until[1][until[1][:, 0] < 5000]).all()
     assert runs[0].load_start_ms.tolist()[:9] == runs[1].load_start_ms.tolist()[:9]
 

@@ -124,8 +124,7 @@ def test_policies_and_scenarios_stand_in_one_specification(place, tiny_file):
          "scheduler": "jellyfish-plus", "duration_s": 0.5},
         {"scenario": "a.json", "scheduler": "lru"}]})
     result = run_sweep(both, "out")
-    assert [row["scheduler"] for row in result.rows] == [
-        "jellyfish-plus", "lru"]
+    assert [row["scheduler"] for row in result.rows] == ["jellyfish-plus", "lru"]
     assert {"results.csv", "scenarios.csv"} <= set(tables(place / "out"))
     run_sweep(wanted(), "out")
     assert "results.csv" not in tables(place / "out")

@@ -30,8 +30,7 @@ def test_cells_hold_what_generating_and_simulating_by_hand_gives(tiny, tiny_file
     settings = SynthesisSettings(slo_ms=100.0, workers=2, grid="fixed:10", max_queue=8)
     policy = generate_policy(tiny, 300.0, settings)
     load = ConstantLoad(300.0, 500.0)
-    for row, scheduler in zip(result.rows, (Policies((policy,)), JellyfishPlus()),
-                           strict=True):
+    for row, scheduler in zip(result.rows, (Policies((policy,)), JellyfishPlus()), strict=True):
         by_hand = simulate_profile(tiny, scheduler, load, workers=2, slo_ms=100.0,
                                    seeds=range(3)).row()
         assert {name: row[name] for name in ("queries", "late", "accuracy", "response_p99_ms",

@@ -68,8 +68,7 @@ def test_the_budget_is_met_by_other_arrivals_too(kind, most):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_a_larger_budget_buys_accuracy_up_to_the_unconstrained_policy(kind):
-    free = generate_policy(PROFILE, CASES[kind][0],
-                           replace(CASES[kind][1], violation_price=0.0))
+    free = generate_policy(PROFILE, CASES[kind][0], replace(CASES[kind][1], violation_price=0.0))
     small, large, all_of_it = (within(kind, most) for most in (0.01, 0.05, 1.0))
     accuracies = [p.expectations.effective_accuracy for p in (small, large, all_of_it)]
     assert accuracies[0] + 0.005 < accuracies[1] < accuracies[2] + 1e-12
@@ -88,8 +87,7 @@ def test_the_budget_is_used_up_where_it_binds():
 @pytest.mark.slow
 def test_longer_times_are_those_of_the_table_within_the_budget(tmp_path):
     load_qps, settings = CASES["worker"]
-    made = generate_policy(PROFILE, load_qps, replace(
-        settings, headroom=0.02, max_violation=0.01))
+    made = generate_policy(PROFILE, load_qps, replace(settings, headroom=0.02, max_violation=0.01))
     own = simulated(made, queries=4 * QUERIES, runs=RUNS, seed=77, slower=1.1)
     assert made.headroom.slower_violation_rate == pytest.approx(own.violation_rate, rel=0.2)
     assert made.headroom.slower_effective_accuracy == pytest.approx(

@@ -216,8 +216,7 @@ def test_rates_are_shares_of_the_requests_that_came(late):
     windows = np.column_stack([np.full(20, 1000.0), came, came - late, 0.9 * (came - late)])
     rates = MeasuredRates.of_windows(windows, 1.0, 4)
     assert rates.accuracy.mean == pytest.approx(0.9)
-    assert rates.effective_accuracy.mean == pytest.approx(
-        0.9 * (1.0 - rates.violation_rate.mean))
+    assert rates.effective_accuracy.mean == pytest.approx(0.9 * (1.0 - rates.violation_rate.mean))
     assert rates.violation_rate.mean == pytest.approx(late / 1000.0, rel=0.03)
 
 

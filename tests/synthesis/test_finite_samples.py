@@ -140,8 +140,7 @@ def test_a_confidence_outside_0_and_1_is_refused():
 def test_a_budget_beyond_the_samples_names_how_many_would_do():
     with pytest.raises(InfeasibleError, match=r"max_violation at 20 QPS: 200 samples of each "
                                               r"batch cannot support.*a profile of \d+ samples"):
-        generate_policy(one_model("log-normal", 200, 1), 20.0,
-                        replace(SMALL, max_violation=1e-4))
+        generate_policy(one_model("log-normal", 200, 1), 20.0, replace(SMALL, max_violation=1e-4))
 
 
 @pytest.mark.parametrize(("law", "dispatch"), slow_after(2, [

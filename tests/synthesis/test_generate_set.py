@@ -89,8 +89,7 @@ def test_policies_for_several_arrival_processes_stand_side_by_side(tiny, tmp_pat
     policies = runtime.load_set(tmp_path)
     assert policies.processes == (
         "mmpp:burst_ms=200,ratio=4,share=0.2", "negative-binomial:dispersion=3", "poisson")
-    made = {(level.arrivals, level.load_qps): level.policy
-            for level in read_set(tmp_path).levels}
+    made = {(level.arrivals, level.load_qps): level.policy for level in read_set(tmp_path).levels}
     for process in policies.processes:
         assert policies.loads(process) == (50.0, 400.0)
         choice = policies.at(120.0, process)

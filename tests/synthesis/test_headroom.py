@@ -47,8 +47,7 @@ def test_it_costs_little_and_states_longer_times_as_they_are_simulated():
 
 @pytest.mark.slow
 def test_fewer_requests_are_late_in_slow_spells():
-    settings = SimulationSettings(service="distribution",
-                                  slow_spells=SlowSpells(0.05, 3.0, 100.0))
+    settings = SimulationSettings(service="distribution", slow_spells=SlowSpells(0.05, 3.0, 100.0))
     late = [simulate(Cluster.of(PROFILE, workers=4, slo_ms=25.0), Policies((policy,)),
                      ConstantLoad(LOAD_QPS, 60_000.0), settings).violation_rate
             for policy in (made(None), made(0.0))]

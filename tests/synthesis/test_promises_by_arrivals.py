@@ -32,9 +32,7 @@ class Case:
     word: str
     load_qps: float
 
-    def policy(
-        self, word: str | None = None, late: str = "serve", price: float = 0.0
-    ) -> Policy:
+    def policy(self, word: str | None = None, late: str = "serve", price: float = 0.0) -> Policy:
         """The policy for this process, or another at the same load; by the paper's rule."""
         chosen = settings(arrivals=word or self.word, grid="fixed:50", max_queue=32,
                           late=late, violation_price=price)

@@ -73,8 +73,7 @@ def test_its_promise_is_kept_when_service_takes_so_long(folder):
             slo_ms=25, slowness=slowness, seeds=(5, 6, 7))
         found, half = result.estimate("effective_accuracy"), 1e-3
         assert found.mean == pytest.approx(policy.expectations.effective_accuracy, abs=half)
-        assert result.violation_rate == pytest.approx(policy.expectations.violation_rate,
-                                                      abs=5e-4)
+        assert result.violation_rate == pytest.approx(policy.expectations.violation_rate, abs=5e-4)
 
 
 def test_a_slowness_below_the_profiles_has_a_promise_too():
@@ -144,5 +143,4 @@ def test_a_server_counts_on_times_as_profiled(folder):
     usual, slow = Expected(levels[0]), Expected(levels[-1])
     name = levels[0].policy.models[0].name
     assert slow.service_ms(name, 1) == pytest.approx(usual.service_ms(name, 1), rel=1e-9)
-    assert slow.stated_ms(name, 1, 0.95) == pytest.approx(usual.stated_ms(name, 1, 0.95),
-                                                          rel=1e-6)
+    assert slow.stated_ms(name, 1, 0.95) == pytest.approx(usual.stated_ms(name, 1, 0.95), rel=1e-6)

@@ -145,8 +145,7 @@ def test_rounding_keeps_the_whole(weights, whole, least):
 @given(rates=st.lists(st.floats(0.1, 5.0), min_size=2, max_size=3), whole=st.integers(4, 20))
 def test_exchanges_find_the_best_division_of_concave_parts(rates, whole):
     def value(division: tuple[tuple[int, ...], ...]) -> float:
-        return sum(rate * math.sqrt(units)
-                   for rate, units in zip(rates, division[0], strict=True))
+        return sum(rate * math.sqrt(units) for rate, units in zip(rates, division[0], strict=True))
 
     def all_of(parts: int, units: int) -> list[tuple[int, ...]]:
         if parts == 1:

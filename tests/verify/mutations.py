@@ -154,8 +154,7 @@ def moved(place: Place, value: Any, rng: np.random.Generator) -> Any:
     path = ".".join(map(str, place))
     far = float(rng.uniform(1.5, 40.0)) * (1 if rng.random() < 0.5 else -1)
     last = str(place[-1])
-    if last in ("iterations", "queries", "runs", "seed", "nodes_per_bin", "spare_idle",
-                "workers"):
+    if last in ("iterations", "queries", "runs", "seed", "nodes_per_bin", "spare_idle", "workers"):
         share = {"iterations": 0.2, "queries": 0.01}.get(last, 0.0)
         step = 3 + int(share * value)
         return value + step

@@ -316,8 +316,7 @@ def test_latencies_and_accuracies_count(changed, tmp_path):
         document["models"][0]["accuracy"] = 0.61
 
     assert {"gain", "capacity (QPS)", "upper bound"} <= set(failures(changed(slower), tmp_path))
-    assert {"gain", "upper bound", "expected accuracy"} <= set(
-        failures(changed(better), tmp_path))
+    assert {"gain", "upper bound", "expected accuracy"} <= set(failures(changed(better), tmp_path))
 
 
 @pytest.mark.parametrize("arrivals", ["OwnPoisson", "by_the_minute"])
@@ -375,8 +374,7 @@ def test_the_dual_is_least_at_a_crossing(columns):
     """The bisection against every crossing of two lines, and of a line with 0."""
     accuracy, price = np.array(columns).T
     rise, run = accuracy[:, None] - accuracy, price[:, None] - price
-    crossings = np.concatenate([
-        [0.0], accuracy / price, (rise[run != 0] / run[run != 0]).ravel()])
+    crossings = np.concatenate([[0.0], accuracy / price, (rise[run != 0] / run[run != 0]).ravel()])
     values = [y + max(0.0, (accuracy - y * price).max()) for y in crossings[crossings >= 0]]
     assert least_dual(accuracy, price) == pytest.approx(min(values), abs=1e-12)
 

@@ -98,8 +98,7 @@ def test_exact_passages_of_batch_arrivals_are_such_sums_too(overdue):
     problem = small_problem(arrivals=NegativeBinomial(load_qps, dispersion))
     nodes, slo = exact_nodes(problem, overdue=overdue), problem.slo_ms
     slack, lowest = problem.slack_ms.tolist(), -1 if overdue else 0
-    found = first_passages(problem, nodes, problem.services.latency_ms,
-                           busy_period_start(problem))
+    found = first_passages(problem, nodes, problem.services.latency_ms, busy_period_start(problem))
 
     def chance(count: int, interval_ms: float) -> float:
         if interval_ms == 0.0:

@@ -79,8 +79,7 @@ def test_values_that_are_not_exact_prove_nothing(monkeypatch):
 
 def test_without_rounds_the_policy_is_kept():
     problem = small_problem(150.0)
-    policy, rounds, values = first_rounds(
-        build_structured(problem), problem.fastest_policy(), 0)
+    policy, rounds, values = first_rounds(build_structured(problem), problem.fastest_policy(), 0)
     assert (rounds, values) == (0, None)
     np.testing.assert_array_equal(policy, problem.fastest_policy())
 

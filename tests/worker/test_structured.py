@@ -53,9 +53,7 @@ def test_exact_rows_are_the_explicit_rows(problem):
         n, j = divmod(int(mdp.state[pair]) - 1, problem.bins + 1)
         latency = float(problem.latency.latency_ms[mdp.action[pair], n])
         law, excess = structured_row(structured, n + 1, j, latency)
-        np.testing.assert_allclose(
-            law, mdp.transition[[pair]].toarray()[0], rtol=0, atol=1e-12
-        )
+        np.testing.assert_allclose(law, mdp.transition[[pair]].toarray()[0], rtol=0, atol=1e-12)
         assert excess == pytest.approx(explicit.excess[pair], rel=1e-9, abs=1e-12)
 
 
@@ -77,9 +75,7 @@ def test_exact_nodes_count_requests_that_come_at_one_instant():
 def test_a_backup_of_any_values_is_the_explicit_bellman_operator(problem, seed, gain):
     structured, explicit = build_structured(problem, "exact"), build_explicit(problem)
     value = np.random.default_rng(seed).normal(size=(problem.max_queue + 1, problem.bins + 1))
-    backup = structured.greedy(
-        structured.node_values(value, gain), gain, problem.fastest_policy()
-    )
+    backup = structured.greedy(structured.node_values(value, gain), gain, problem.fastest_policy())
     best, _ = explicit_backup(explicit, value, gain)
     np.testing.assert_allclose(backup.value[:-1], best[:-1], rtol=0, atol=1e-10)
     assert backup.value[-1, 0] == pytest.approx(best[-1, 0], abs=1e-10)

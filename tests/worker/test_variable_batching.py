@@ -47,8 +47,7 @@ def variable_problem(load_qps: float = 150.0, **changes: Any) -> WorkerProblem:
 @pytest.mark.parametrize(("late", "times"), KINDS)
 @pytest.mark.parametrize(("load_qps", "gain"), [(60.0, 0.0), (500.0, 0.3)])
 def test_a_backup_of_any_values_is_the_explicit_bellman_operator(load_qps, gain, late, times):
-    problem = variable_problem(load_qps, late=late, times=times,
-                               violation_price=0.2)
+    problem = variable_problem(load_qps, late=late, times=times, violation_price=0.2)
     variable, explicit = build_variable(problem, "exact"), build_explicit(problem)
     value = np.random.default_rng(1).normal(size=len(variable.likely))
     backup = variable.backup(value, gain, problem.fastest_policy())
@@ -60,16 +59,13 @@ def test_a_backup_of_any_values_is_the_explicit_bellman_operator(load_qps, gain,
     expected = explicit.by_queue_and_bin(best)
     np.testing.assert_allclose(backup.value[at], expected[at], rtol=0, atol=1e-9)
     listed = tuple(index[at[0] < problem.max_queue] for index in at)
-    np.testing.assert_array_equal(
-        backup.policy[listed], explicit.table(mdp.action[rows])[listed]
-    )
+    np.testing.assert_array_equal(backup.policy[listed], explicit.table(mdp.action[rows])[listed])
 
 
 @pytest.mark.parametrize(("late", "times"), KINDS)
 @pytest.mark.parametrize(("load_qps", "objective"), [(20.0, "per-query"), (400.0, "per-decision")])
 def test_the_optimum_is_that_of_the_explicit_rows(load_qps, late, times, objective):
-    problem = variable_problem(load_qps, late=late, times=times,
-                               objective=objective)
+    problem = variable_problem(load_qps, late=late, times=times, objective=objective)
     solution = solve_variable(build_variable(problem, "exact"))
     assert solution.certificate.converged
     optimum = value_iteration(build_explicit(problem).mdp, tolerance=1e-10)

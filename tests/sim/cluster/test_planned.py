@@ -203,9 +203,7 @@ def test_copies_are_for_workers_that_are_active():
 GROWING = {batch: 10.0 * batch**0.75 for batch in (1, 2, 4, 8)}
 
 
-def crowded(
-    shares: list[float], rate_qps: float, slo_ms: float = 200, **worker: Any
-) -> Scenario:
+def crowded(shares: list[float], rate_qps: float, slo_ms: float = 200, **worker: Any) -> Scenario:
     """Twelve models on eight places, loads of 150 ms."""
     return scenario(12, 4, slo_ms, load_ms=150, times=GROWING, rate_qps=rate_qps, shares=shares,
                     worker={"max_models": 2, **worker}, duration_s=12, start=[])

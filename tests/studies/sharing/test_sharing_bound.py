@@ -129,8 +129,7 @@ def test_no_schedule_of_a_tiny_instance_passes_the_bound(data):
     rows = [[(n + 1, ms * (1 + 0.4 * n), used)
              for n, (ms, used) in enumerate(data.draw(_GPU_ROWS))] for _ in range(2)]
     slos = [data.draw(st.floats(10, 60)) for _ in rows]
-    times = [sorted(data.draw(st.lists(st.floats(0, 30), min_size=1, max_size=2)))
-             for _ in rows]
+    times = [sorted(data.draw(st.lists(st.floats(0, 30), min_size=1, max_size=2))) for _ in rows]
     beside, network_ms = data.draw(st.floats(0, 0.8)), data.draw(st.floats(0, 3))
     best = _Schedules(rows, slos, 1, beside, times, network_ms).most()
     models = [_model(f"m{i}", slo, there) for i, (slo, there) in enumerate(

@@ -79,8 +79,7 @@ def test_usher_replicates_as_printed(v100):
     models = _models(v100, ("resnet50", "alexnet", "mobilenet_v2", "bert"), 500, 200)
     found = plan("usher", models, gpus_of(4))
     assert len({r.gpu for r in found.replicas}) == 3
-    assert found.unserved == {
-        "bert": "all of its load takes 5 GPUs, of which there are 4"}
+    assert found.unserved == {"bert": "all of its load takes 5 GPUs, of which there are 4"}
     models = _models(v100, VISION, 500, 200)
     found = plan("usher", models, gpus_of(8))
     assert len({r.gpu for r in found.replicas}) == 6
