@@ -62,8 +62,8 @@ def _sized_schedulers() -> Iterable[tuple[str, str]]:
 
 _ARRIVALS = {
     "poisson": "independent requests",
-    "negative-binomial": "groups of requests that arrive at once; I: index of dispersion, variance "
-                         "over mean of the counts, at least 1",
+    "negative-binomial": "groups of requests that arrive at once; I: index of dispersion, "
+                         "variance over mean of the counts, at least 1",
     "mmpp": "bursts; R: rate in a burst over the rate outside, B: mean duration of a burst in ms, "
             "S: share of the time spent in bursts",
     "renewal": "independent, gamma-distributed gaps; CV: their coefficient of variation",
