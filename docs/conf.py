@@ -34,6 +34,7 @@ import texts  # noqa: E402
 
 import placement_milp  # noqa: E402 - from the checkout, as the next ones
 import ramsis  # noqa: E402
+from placement_milp.partitions import shipped_partitions  # noqa: E402
 from ramsis.cli.help import TOPICS  # noqa: E402
 from ramsis.cli.main import cli  # noqa: E402
 from ramsis.policy.records import Replay  # noqa: E402
@@ -211,6 +212,9 @@ _TABLES = {"<!-- layers -->": lambda: _layers(),
            "<!-- settings of policies -->": options_page.settings_table,
            "<!-- limits of settings -->": options_page.limits_table,
            "<!-- all figures -->": lambda: gallery.gallery(gallery.DOCS),
+           "<!-- known GPUs -->": lambda: texts.markdown(("GPU", "instances"), (
+               (f"`{table.name}`", ", ".join(f"`{item.name}`" for item in table.instances))
+               for table in shipped_partitions().values())),
            "<!-- coverage -->": lambda: texts.render(texts.read_rows())}
 
 
