@@ -37,6 +37,7 @@ _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 _LARGEST_WHOLE = 10**18
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 _NEW_FILE = 0o666  # permissions of a new file before the umask
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _TEMPORARY = ".ramsis-tmp"
 _CLEARED: set[Path] = set()  # folders in which this process has removed left temporary files
 
@@ -103,14 +104,18 @@ def read_text(
     try:
         return read_bytes(path, limit=limit).decode(encoding)
     except UnicodeDecodeError as error:
-        raise not_utf8(path) from error
+        raise not_utf8(path, error) from error
 
 
-def not_utf8(path: str | os.PathLike[str]) -> InputFileError:
+def not_utf8(path: str | os.PathLike[str], error: UnicodeDecodeError) -> InputFileError:
     """Return the error for a file of another encoding, with the way to convert it to UTF-8."""
-    return InputFileError(
-        "file is not UTF-8 text", where=str(path),
-        allowed="text in UTF-8; of a spreadsheet, iconv -f WINDOWS-1252 -t UTF-8 makes it")
+    way = ""
+    if error.object.startswith((b"\xff\xfe", b"\xfe\xff")):
+        way = "; iconv -f UTF-16 -t UTF-8 makes it"
+    elif not _CONTROLS.search(error.object[:4096]):  # text, not a program's binary file
+        way = "; of a spreadsheet, iconv -f WINDOWS-1252 -t UTF-8 makes it"
+    return InputFileError("file is not UTF-8 text", where=str(path),
+                          allowed=f"text in UTF-8{way}")
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

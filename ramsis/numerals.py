@@ -24,6 +24,12 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?", 
 _SPECIAL = ("nan", "inf", "infinity")
 _DURATION_MS = {**MS, **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "60000"),
                 **dict.fromkeys(("h", "hr", "hour", "hours"), "3600000")}
+_UNIT_OF_MS = {"0.000001": "ns", "0.001": "us", "1": "ms", "1000": "s", "60000": "min",
+               "3600000": "h"}
+# A unit that ends a heading, but for that of a rate such as requests_per_second.
+_HEADING_UNIT = re.compile(
+    r"(?<!per)(?:[\s_]+in)?[\s_]*[_(\[\s]("
+    + "|".join(sorted(_DURATION_MS.keys() - {"m"}, key=len, reverse=True)) + r")[)\]]?$")
 _CLOCK = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d(?:\.\d{1,12})?)", re.ASCII)
 _PART = re.compile(r"([0-9]+\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([a-zµμ]*)\s*", re.ASCII)
 
@@ -60,6 +66,23 @@ def decimal_number(text: str) -> float:
     if len(text) > 400 or not _DECIMAL.fullmatch(text):
         raise ValueError(f"not a number: {text[:80]!r}")
     return float(text)
+
+
+def heading_unit(heading: str) -> tuple[str, str]:
+    """Split a heading, in lower case, into its name and the unit of time at its end.
+
+    The unit is ``ns``, ``us``, ``ms``, ``s``, ``min`` or ``h``, or empty where none is stated.
+
+    >>> heading_unit("Arrival [µs]"), heading_unit("latency_seconds"), heading_unit("ms")
+    (('arrival', 'us'), ('latency', 's'), ('ms', ''))
+    >>> heading_unit("requests_per_second")
+    ('requests_per_second', '')
+    """
+    heading = heading.strip().lower()
+    match = _HEADING_UNIT.search(heading)
+    if match is None:
+        return heading, ""
+    return heading[:match.start()], _UNIT_OF_MS[_DURATION_MS[match[1]]]
 
 
 def duration_ms(text: str, unit: str = "") -> float:

@@ -33,11 +33,14 @@ from ramsis.arrivals.trace_formats.columns import (
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import UNITS, epoch_unit, is_iso, leading_time
 from ramsis.errors import InputFileError, check_known
+from ramsis.numerals import heading_unit
 
 __all__ = ["UNITS", "read_timestamps", "stem", "unit_of"]
 
 _METRICS = ("metric", "metric_name")
-_UNIT = re.compile(rf"[\s_]*[_(\[\s]({'|'.join(UNITS)})[)\]]?$")
+_GAPS = {"gap", "gaps", "iat", "interarrival", "inter_arrival", "interarrival_time",
+         "inter_arrival_time", "delta", "delta_t"}
+"""Names of columns of the times between requests."""
 
 
 def read_timestamps(
@@ -140,7 +143,9 @@ def _column(
         if time_column is None:
             _refuse_metrics(fields, below, where)
         index = _time_column(fields, fields_of(below) if below else [], time_column, place)
-        return InstantColumn(index, unit or unit_of(fields[index])), True
+        # In the only column a comma is a decimal mark.
+        return InstantColumn(index, unit or unit_of(fields[index]), fields=len(fields),
+                             delimiter="\t" if len(fields) == 1 else None), True
     if len(fields) > 1 or (" " in begin[1].strip() and leading_time(begin[1])):
         raise InputFileError("several columns and no header to tell the time's", value=begin[1],
                              where=place, allowed=_times_alone(begin[1], fields, where))
@@ -201,12 +206,18 @@ def _time_column(
             return clean.index(wanted)
         raise InputFileError("no such column", where=where, value=wanted, allowed=", ".join(clean))
     if len(clean) == 1:
+        if stem(clean[0]) in _GAPS:
+            path = Path(where.rpartition(": line ")[0])
+            raise InputFileError(
+                "times between requests, not of requests", where=where, value=clean[0],
+                allowed=f"their sums: awk 'NR > 1 {{t += $1; printf \"%.6f\\n\", t}}' "
+                        f"{path.name} > times.txt, and --unit")
         return 0
     counts = next((name for name in clean if stem(name) in COUNT_NAMES | RATE_NAMES), None)
     if counts is not None:
         raise InputFileError(
-            "a table of counts, not a line for each request", where=where, value=counts,
-            allowed="--trace of `simulate`, `capacity` and `plan`, which take it as a load; or "
+            "a table of counts whose times are not recognised", where=where, value=counts,
+            allowed="a column time, with dates such as 2024-05-01T12:00:00 or seconds; or "
                     "--time-column where each line is one request")
     likely = called_times([stem(name) for name in clean])
     dated = [i for i, text in enumerate(below[:len(clean)]) if is_iso(text.strip())]
@@ -223,7 +234,7 @@ def stem(name: str) -> str:
     >>> stem("Arrival Time (ms)")
     'arrival_time'
     """
-    return re.sub(r"[\s-]+", "_", _UNIT.sub("", name.strip().lower()))
+    return re.sub(r"[\s-]+", "_", heading_unit(name)[0])
 
 
 def unit_of(name: str) -> str | None:
@@ -232,5 +243,4 @@ def unit_of(name: str) -> str | None:
     >>> unit_of("arrival_ms"), unit_of("Time [s]"), unit_of("ms")
     ('ms', 's', None)
     """
-    match = _UNIT.search(name.strip().lower())
-    return match[1] if match else None
+    return heading_unit(name)[1] or None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ramsis.logs.kinds import LogKind, Summary, kind_of
+from ramsis.numerals import heading_unit
 
 _BEGINNING = 64 * 1024
 
@@ -79,10 +80,11 @@ _RATES = _kind("a trace of loads", "--trace {0} takes it", "--trace")
 _TOML = _kind("a TOML file", "`ramsis sweep` takes settings of grids, `ramsis simulate` scenarios",
               "sweep", "simulate", "scenario", "place", "profile", "generate", "--variants",
               *_DOCUMENTS)
+# First bytes, name, suffix and command of compressions that are unpacked under this suffix.
+_PACKED = ((b"\x1f\x8b", "gzip", ".gz", "gunzip"), (b"\x28\xb5\x2f\xfd", "zstd", ".zst", "unzstd"))
 _SIGNATURES = {
-    b"\x1f\x8b": _kind("compressed with gzip", "unpack it first (gunzip)", "--trace", "arrivals"),
-    b"\x28\xb5\x2f\xfd": _kind("compressed with zstd", "unpack it first (unzstd)", "--trace",
-                               "arrivals"),
+    b"BZh": _kind("compressed with bzip2", "`bunzip2 -c {0} > FILE` unpacks it"),
+    b"\xfd7zXZ": _kind("compressed with xz", "`unxz -c {0} > FILE` unpacks it"),
     b"PK\x03\x04": _kind("a spreadsheet or ZIP archive", "save its table as CSV"),
     b"PAR1": _kind("a Parquet file", "write its table as CSV (pandas: read_parquet, to_csv)"),
     b"%PDF": _kind("a PDF", "give the data behind it, as CSV or JSON"),
@@ -94,7 +96,6 @@ _SIGNATURES = {
     b"<html": _kind("a web page", "give the data behind it, as CSV or JSON"),
 }
 _ISO = re.compile(r'"?\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.,]*(Z|[+-]\d\d:?\d\d)?"?\s*')
-_UNIT = re.compile(r"(?<![\s_(\[])[\s_(\[]*(ns|us|ms|s)[)\]]?$")
 
 
 def next_step(message: str, arguments: Sequence[str]) -> str:
@@ -132,6 +133,11 @@ def _kind_of(path: str) -> _Kind | None:
             begin = file.read(_BEGINNING)
     except (OSError, ValueError):
         return None
+    for mark, name, suffix, command in _PACKED:
+        if begin.startswith(mark):
+            taken_by = ("--trace", "arrivals", "audit") if path.endswith(suffix) else ()
+            return _kind(f"compressed with {name}", f"`{command} -c {{0}} > FILE` unpacks it",
+                         *taken_by)
     for mark, kind in _SIGNATURES.items():
         if begin.startswith(mark):
             return kind
@@ -188,7 +194,7 @@ def _of_lines(lines: list[str]) -> _Kind | None:
 
 def _of_names(names: list[str]) -> _Kind | None:
     """Return the kind of a table by its column names, or of JSON objects by their keys."""
-    columns = {_UNIT.sub("", name.strip().lower()) for name in names}
+    columns = {heading_unit(name)[0] for name in names}
     if {"arrival", "finish"} <= columns or {"outcome", "deadline"} <= columns:
         return _LOG
     timed = any(re.search(r"latency|mean|p\d\d|median|avg", name) for name in columns)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ramsis.logs.sizes import size_names
+from ramsis.numerals import heading_unit
 
 # Fields of our logs, which name the columns of other programs, too.
 FIELDS = ("arrival", "start", "finish", "deadline", "outcome", "model", "batch", "run_as",
@@ -402,13 +403,6 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }
 # Units of nginx's variables.
 UNITS_OF_NAMES = {"request_time": "s", "upstream_response_time": "s", "msec": "s"}
-_SUFFIX = re.compile(r"[\s_]*[_(\[](ns|us|ms|s|min|h)[)\]]?$")
-
-
-def unit_of_name(name: str) -> str:
-    """Return the unit at the end of a column's name, as ``arrival_ms`` or ``Took (s)``."""
-    match = _SUFFIX.search(name.strip())
-    return match[1] if match else ""
 
 
 def aliases(columns: list[str], assigned: Mapping[str, str]) -> dict[str, str]:
@@ -417,8 +411,7 @@ def aliases(columns: list[str], assigned: Mapping[str, str]) -> dict[str, str]:
     ``assigned`` are fields that have columns already. ``time`` is that of the finish where there
     is a duration, else of the arrival.
     """
-    stems = {column: re.sub(r"[\s-]+", "_", _SUFFIX.sub("", column.strip().lower()))
-             for column in columns}
+    stems = {column: re.sub(r"[\s-]+", "_", heading_unit(column)[0]) for column in columns}
     columns_of: dict[str, str] = {}
     for name, names in _NAMES.items():
         if name in assigned:

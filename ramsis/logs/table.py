@@ -28,9 +28,8 @@ from ramsis.logs.kinds import (
     Summary,
     aliases,
     kind_of,
-    unit_of_name,
 )
-from ramsis.numerals import duration_ms
+from ramsis.numerals import duration_ms, heading_unit
 from ramsis.tables import text_of
 
 if TYPE_CHECKING:
@@ -316,8 +315,9 @@ class LogTable:
         since = "" if lasted else _since_1970(numbers)
         kinds = "" if self.kind is None else self.kind.units.get(
             name if self.kind.columns.get(name) == title else "", "")
-        unit = self.unit or kinds or unit_of_name(title) or UNITS_OF_NAMES.get(title, "")
-        if self.unit and since and since != self.unit and not unit_of_name(title):
+        named = heading_unit(title)[1]
+        unit = self.unit or kinds or named or UNITS_OF_NAMES.get(title, "")
+        if self.unit and since and since != self.unit and not named:
             self._needless = title, since
             unit = since
         unit = unit or since

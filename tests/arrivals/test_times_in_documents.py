@@ -71,3 +71,21 @@ def test_dates_with_the_year_last_are_refused_with_what_turns_them(tmp_path):
     path.write_text("timestamp\n05/13/2026 10:00:00\n05/13/2026 10:00:01\n")
     with pytest.raises(InputFileError, match="the year first; where the month is, as by sed"):
         read_any_trace(path)
+
+
+@pytest.mark.parametrize(("document", "says"), [
+    ([1777629600.5, 1777629601.5], r"a JSON list, not a time a line; allowed: jq -r '\.\[\]'"),
+    ({"times": [1777629600.5, 1777629601.5]},
+     r"a list of times.*got 'times'; allowed: jq -r '\.\[\"times\"\]\[\]' file.json"),
+])
+def test_lists_of_times_are_refused_with_the_command_that_makes_lines(tmp_path, document, says):
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(RamsisError, match=says):
+        read_any_trace(path)
+
+
+def test_a_list_under_the_name_of_a_count_holds_requests(tmp_path):
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps({"requests": [{"ts": 1777629600.5}, {"ts": 1777629601.5}]}))
+    assert read_any_trace(path).workload.times_ms.tolist() == [0, 1000]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,15 @@ def trace(folder: Path, text: str, name: str = "trace.csv") -> Path:
     ("\ufefftime_us\n7\n9\n", {}, [0.0, 0.002]),
     ("1700000000.25\r\n1700000000.5\r\n", {"unit": "s"}, [0.0, 250.0]),
     ("-3\n-1\n", {"unit": "h"}, [0.0, 7.2e6]),
+    ("Arrival (seconds)\n1\n2\n", {}, [0.0, 1000.0]),
+    ("ts_micros\n1\n2\n", {}, [0.0, 1e-3]),
+    ("start [µs]\n1\n2\n", {}, [0.0, 1e-3]),
+    ("t\n2024-05-01 10:00:00.5+00\n2024-05-01 12:00:01.5+02\n", {}, [0.0, 1000.0]),
+    ("t\n2024-05-01 10:00:00 +0000 UTC\n2024-05-01 12:00:01 +0200 CEST\n", {}, [0.0, 1000.0]),
+    ("t\n01.05.2024 09:00:00,5\n01.05.2024 10:00:00,75\n", {}, [0.0, 3_600_250.0]),
+    ("t\n5/1/2024 11:59:59.5 AM\n5/1/2024 12:00:00 PM\n5/2/2024 12:00:00 AM\n", {},
+     [0.0, 500.0, 43_200_500.0]),
+    ('t\n"Wed, 01 May 2024 10:00:00 GMT"\n"Wed, 01 May 2024 10:00:02 GMT"\n', {}, [0.0, 2000.0]),
 ])
 def test_times_are_milliseconds_since_the_first(tmp_path, text, options, times):
     for name in ("trace.csv", "trace.txt.gz"):
@@ -44,7 +54,17 @@ def test_times_are_milliseconds_since_the_first(tmp_path, text, options, times):
     ("", "no timestamps"),
     ("\n\n", "no timestamps"),
     ("time_ms\n", "no timestamps"),
-    ("1\n2\n1.5\n", "line 3: timestamp goes back in time: got '1.5'"),
+    ("1\n2\n1.5\n", "line 3: timestamp goes back in time: got '1.5'.*sort the lines"),
+    ("2024-10-27 02:59:59\n2024-10-27 02:00:03\n", "line 2: timestamp goes back.*time zone"),
+    ("2024-10-27 02:59:59Z\n2024-10-27 02:00:03Z\n", "line 2: timestamp goes back.*sort the"),
+    ("1\n1e300\n2\n", "line 2: not a timestamp of the same kind.*got '1e300'"),
+    ("time\n1,5\n2,5\n", "line 2: not a timestamp: got '1,5'.*decimals after a point"),
+    ("time;id\n1,5;1\n2,5;2\n", "line 2: not a timestamp: got '1,5'.*decimals after a point"),
+    ("time,id\n1,5,a\n2,5,b\n", "line 2: more cells than the header has.*allowed: 2, and dec"),
+    ("time,id\n1,a\n2,5,b\n", "line 3: more cells than the header has"),
+    ("t\n2024-05-01 10:00:00 CET\n", "line 2: not a timestamp"),
+    ("5/1/2024 13:00:00 PM\n", "line 1: not a timestamp"),
+    ("gap_ms\n5\n3\n", "line 1: times between requests, not of requests.*awk"),
     ("1\nnan\n", "line 2: not a timestamp of the same kind.*got 'nan'"),
     ("nan\n1\n", "line 1: not a timestamp: got 'nan'"),
     ("1\ninf\n", "line 2: not a timestamp"),
@@ -96,9 +116,18 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, name):
 
 
 def test_a_binary_file_is_refused(tmp_path):
-    (tmp_path / "trace.csv").write_bytes(b"\xff\xfe\x00\x81\x00")
-    with pytest.raises(InputFileError, match="cannot read"):
+    (tmp_path / "trace.csv").write_bytes(b"\xff\x00\x81\x00")
+    with pytest.raises(InputFileError, match=r"not UTF-8 text; allowed: text in UTF-8$"):
         read_timestamps(tmp_path / "trace.csv", unit="s")
+
+
+def test_sums_of_gaps_are_the_times_that_the_message_says(tmp_path):
+    path = trace(tmp_path, "gap_ms\n5\n3\n0.25\n")
+    with pytest.raises(InputFileError) as refusal:
+        read_timestamps(path)
+    command = str(refusal.value).partition("their sums: ")[2].partition(", and --unit")[0]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    np.testing.assert_allclose(read_timestamps(tmp_path / "times.txt", unit="ms"), [0, 3, 3.25])
 
 
 def test_the_azure_trace_is_read(reference_dir):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ from ramsis.arrivals.trace_formats.columns import (
 )
 from ramsis.arrivals.trace_formats.files import blocks, first_line
 from ramsis.arrivals.trace_formats.instants import UNITS, Clock
-from ramsis.arrivals.trace_formats.json_lines import read_json_lines, time_keys
+from ramsis.arrivals.trace_formats.json_lines import is_time, read_json_lines, time_keys
 from ramsis.arrivals.trace_formats.rates import (
     log_kind,
     minute_columns,
@@ -47,6 +48,8 @@ from ramsis.logs.kinds import Summary
 
 __all__ = ["DESCRIPTIONS", "TRACE_FORMATS", "Trace", "detect_trace", "read_trace"]
 
+_JSON = re.compile(r"\{|\[\s*(?:$|[{\"]|[\d.eE+-]+\s*[],])")
+"""Beginning of a JSON object or a list of objects, texts or numbers."""
 _DOCUMENTS = (
     (("MetricDataResults",), "CloudWatch's get-metric-data",
      """jq -r '["time","requests"], (.MetricDataResults[0] | [.Timestamps, .Values] """
@@ -144,7 +147,7 @@ def detect_trace(path: str | os.PathLike[str]) -> str | None:
     line = first_line(Path(path))
     if log_kind(Path(path)) is not None:
         return "request-log"
-    if line.startswith(("{", "[{")) or line == "[":
+    if _JSON.match(line):
         return _json_format(line)
     try:
         names = [name.strip() for name in fields_of(line, ",")]
@@ -380,7 +383,8 @@ def _refuse_loads(
     path: Path, record: dict[str, Any], time: str, likely: Collection[str] = ()
 ) -> None:
     """Refuse JSON lines that hold a rate or a count each, by usual keys or those of ``likely``."""
-    loads = [key for key in record if key.lower() in COUNT_NAMES | RATE_NAMES or key in likely]
+    loads = [key for key, value in record.items() if not isinstance(value, list | dict)
+             and (key.lower() in COUNT_NAMES | RATE_NAMES or key in likely)]
     if loads:
         raise InputFileError(
             "a rate or a count in each line, not a request", where=str(path), value=loads[0],
@@ -397,8 +401,17 @@ def refuse_document(path: Path, record: Any) -> None:
     if isinstance(record, list) and record and isinstance(record[0], dict):
         raise InputFileError("a JSON list, not an object a line", where=str(path),
                              allowed=f"jq -c '.[]' {path.name} > trace.jsonl")
+    if isinstance(record, list):
+        raise InputFileError("a JSON list, not a time a line", where=str(path),
+                             allowed=f"jq -r '.[]' {path.name} > times.txt")
     if not isinstance(record, dict):
         return
+    lists = [key for key, value in record.items()
+             if isinstance(value, list) and value and is_time(value[0])]
+    if len(lists) == 1 and not time_keys(record):
+        raise InputFileError(
+            "a list of times, not an object a line", where=str(path), value=lists[0],
+            allowed=f"jq -r '.[\"{lists[0]}\"][]' {path.name} > times.txt")
     if {"status", "data"} <= set(record):
         raise InputFileError(
             "an answer of Prometheus, not a request a line", where=str(path),

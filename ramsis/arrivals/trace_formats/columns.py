@@ -37,6 +37,8 @@ RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "qu
 
 
 _LEAST_GAPS = 3
+# The clock goes back by an hour in autumn; the next request follows within some minutes.
+_HOUR_MS, _SHIFTED_MS = 3.6e6, 6e5
 _SHORTEST_MS = 1000.0  # shortest interval of monitoring systems
 _EVEN = 0.8  # least share of equal gaps; missing rows cause the others
 _Stamps = tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None]
@@ -108,6 +110,7 @@ class InstantColumn:
     delimiter: str | None = None
     in_any_order: bool = False  # whether timestamps may be unsorted; then they are sorted
     size: int | None = None  # field of the request size
+    fields: int | None = None  # most fields of a line that are not empty, if there is a header
 
 
 def lines_of(text: str, first: int, *, comments: bool = False) -> Iterator[tuple[int, str]]:
@@ -243,13 +246,18 @@ class TimeColumn:
         if column.size is not None:
             indices.add(column.size)
         mark = column.delimiter or next((m for m in "\t;," if m in text[:4096]), ",")
+        lines = text.count("\n") + (not text.endswith("\n"))
+        # pandas drops the cells beyond those that are used; they may be the decimals of a time.
+        if column.fields is not None and '"' not in text and (
+                text.count(mark) > lines * (column.fields - 1)):
+            return None
         try:
             table = pd.read_csv(
                 io.StringIO(text), header=None, sep=mark, usecols=sorted(indices), engine="c",
                 dtype=object, skip_blank_lines=False, low_memory=False)
         except (ValueError, OverflowError):
             return None
-        if len(table) != text.count("\n") + (not text.endswith("\n")):
+        if len(table) != lines:
             return None
         if table.isna().to_numpy().any():
             return None
@@ -282,18 +290,28 @@ class TimeColumn:
             if time_ms < last and not self.column.in_any_order:
                 raise InputFileError("timestamp goes back in time", where=place,
                                      value=fields[self.column.index].strip(),
-                                     allowed="a time not before that of the line above: sort the "
-                                     "lines by time")
+                                     allowed="a time not before that of the line above: "
+                                     + self._remedy(last - time_ms))
             last = time_ms
             times.append(time_ms)
         return (np.array(times), None if self.column.minus is None else np.array(lasted),
                 None if self.column.size is None else np.array(sizes))
+
+    def _remedy(self, back_ms: float) -> str:
+        """Return what to do about a timestamp that goes back by a time."""
+        if self._instants is not None and self._instants.is_local and (
+                _HOUR_MS - _SHIFTED_MS <= back_ms <= _HOUR_MS):
+            return "write the time zone, as the clock may have gone from summer to winter time"
+        return "sort the lines by time"
 
     def _one(self, fields: list[str], content: str, place: str) -> tuple[float, float]:
         """Return the timestamp and the duration of a line in ms; 0 without durations."""
         column = self.column
         if max(column.index, column.minus or 0) >= len(fields):
             raise InputFileError("line has no time column", where=place, value=content)
+        if column.fields is not None and any(fields[column.fields:]):
+            raise InputFileError("more cells than the header has", where=place, value=content,
+                                 allowed=f"{column.fields}, and decimals after a point")
         text = fields[column.index].strip()
         if self._instants is None:
             self._instants = Instants(text, column.unit, place)

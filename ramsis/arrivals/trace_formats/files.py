@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError, install
+from ramsis.files import not_utf8
 
 MAX_LINES = 200_000_000
 """Most lines that a trace may have (1.6 GB of instants)."""
@@ -91,6 +92,8 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
                 yield line, _decoded(pending, line)
     except RamsisError:
         raise
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error) from error
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise _unreadable(path, error) from error
     # Compare by name, as the library that defines ZstdError is optional.

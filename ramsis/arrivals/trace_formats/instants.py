@@ -47,19 +47,26 @@ _NAMES = {0.001: "microsecond", 1.0: "millisecond", 1000.0: "second", 60_000.0: 
 UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6}
 """Milliseconds in each unit that numbers may have."""
 
-_ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:?\d\d)?")
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d(?::?\d\d)?)?")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_CLOCK = (r"(?P<clock>\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?) ?"
-          r"(?P<zone>Z|UTC|GMT|[+-]\d\d:?\d\d)?")
-_DATES = tuple(re.compile(date + _CLOCK) for date in (
+_CLOCK = r"(?P<clock>\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?)"
+_HALF = r" (?P<half>[AaPp])[Mm]"
+# Go writes the name of the zone behind its offset.
+_ZONE = r" ?(?:(?P<zone>Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?: [A-Z]{3,4})?)?"
+_DATES = (*(re.compile(date + _CLOCK + f"(?:{_HALF})?" + _ZONE) for date in (
     r"(?P<year>\d{4})(?P<mark>[-/])(?P<month>\d\d)(?P=mark)(?P<day>\d\d)[T ]",
     r"(?P<month>[A-Za-z]{3,9}) (?P<day>\d{1,2}), (?P<year>\d{4}),?(?: @)? ",
-    r"\[?(?P<day>\d\d)/(?P<month>[A-Za-z]{3})/(?P<year>\d{4}):"))
+    r"\[?(?P<day>\d\d)/(?P<month>[A-Za-z]{3})/(?P<year>\d{4}):",
+    r"(?:[A-Za-z]{3}, )?(?P<day>\d{1,2}) (?P<month>[A-Za-z]{3}) (?P<year>\d{4}) ",
+    r"(?P<day>\d\d)\.(?P<month>\d\d)\.(?P<year>\d{4}),? ")),
+    # Of dates with slashes and the year last, only those of a clock with AM and PM are clear.
+    re.compile(r"(?P<month>\d\d?)/(?P<day>\d\d?)/(?P<year>\d{4}),? " + _CLOCK + _HALF + _ZONE))
 _LONGEST_DATE = 60
 # Several lines of such texts, in years whose nanoseconds fit into 64 bits.
 _REGULAR = re.compile(r"(?:(?:19|20|21)\d\d-\d\d-\d\d[T ]\d\d:\d\d:[0-5]\d(?:\.\d{1,9})?"
                       r"(?:\n|\Z))++", re.ASCII)
-_YEAR_LAST = re.compile(r"\d\d/\d\d/\d{4} ")  # ambiguous: day or month first
+_YEAR_LAST = re.compile(r"\d\d?/\d\d?/\d{4},? ")  # ambiguous: day or month first
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -82,9 +89,9 @@ def iso_text(text: str) -> str:
     """Convert a date and time in other unambiguous forms to ISO 8601; keep other texts.
 
     >>> [iso_text(text) for text in ("2026/05/06 07:00:00", "May 6, 2026 @ 07:00:00.250",
-    ...                              "06/May/2026:07:00:00 +0200", "2026-05-06T07:00Z")]
+    ...                              "06/May/2026:07:00:00 +0200", "5/6/2026 7:00:00 PM")]
     ['2026-05-06T07:00:00', '2026-05-06T07:00:00.250', '2026-05-06T07:00:00+0200', \
-'2026-05-06T07:00:00Z']
+'2026-05-06T19:00:00']
     """
     if len(text) > _LONGEST_DATE or _ISO.fullmatch(text):
         return text
@@ -95,10 +102,16 @@ def iso_text(text: str) -> str:
     if month.isalpha():
         if month not in _MONTHS:
             return text
-        month = f"{_MONTHS.index(month) + 1:02d}"
-    clock = match["clock"] if match["clock"].count(":") == 2 else match["clock"] + ":00"
+        month = str(_MONTHS.index(month) + 1)
+    hour, _, clock = match["clock"].partition(":")
+    if match["half"]:
+        if not 1 <= int(hour) <= 12:
+            return text
+        hour = str(int(hour) % 12 + 12 * (match["half"] in "Pp"))
+    clock = clock if ":" in clock else clock + ":00"
     zone = "Z" if match["zone"] in ("UTC", "GMT") else match["zone"] or ""
-    return f"{match['year']}-{month}-{int(match['day']):02d}T{clock}{zone}"
+    return (f"{match['year']}-{int(month):02d}-{int(match['day']):02d}"
+            f"T{int(hour):02d}:{clock}{zone}")
 
 
 def is_iso(text: str) -> bool:
@@ -158,6 +171,8 @@ class Instants:
             if _YEAR_LAST.match(first):
                 allowed = ("the year first; where the month is, as by sed -E "
                            r"'s#([0-9]{2})/([0-9]{2})/([0-9]{4})#\3-\1-\2#'")
+            elif _DECIMAL_COMMA.fullmatch(first):
+                allowed = "decimals after a point, as by sed 's/,/./g'"
             raise InputFileError("not a timestamp", where=where, value=first, allowed=allowed)
         unit = unit or epoch_unit(first)
         if unit is None:
@@ -168,10 +183,16 @@ class Instants:
             )
         self.factor, self._zero = UNITS[unit], number(first)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether times are dates without a time zone."""
+        return self.iso and not self._zoned
+
     def one(self, text: str) -> float:
         """Convert one text to milliseconds; NaN if it is of another kind."""
         if not self.iso:
-            return (number(text) - self._zero) * self.factor
+            time_ms = (number(text) - self._zero) * self.factor
+            return time_ms if abs(time_ms) <= _LONGEST_MS else math.nan
         text = iso_text(text)
         if not _ISO.fullmatch(text) or _zoned(text) != self._zoned:
             return math.nan
@@ -190,10 +211,10 @@ class Instants:
             return None
 
     def _scaled(self, numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """Scale numbers to milliseconds; None if a result is not finite."""
+        """Scale numbers to milliseconds; None if a result is not finite, or ages away."""
         with np.errstate(over="ignore", invalid="ignore"):
             times = (numbers - self._zero) * self.factor
-        return times if np.isfinite(times).all() else None
+        return times if (np.abs(times) <= _LONGEST_MS).all() else None
 
     def column(self, values: pd.Series) -> NDArray[np.float64] | None:
         """Convert a column of texts to milliseconds; None if it must be read line by line."""

@@ -116,10 +116,10 @@ def time_keys(record: dict[str, Any], depth: int = 6) -> list[str]:
         item = value[0] if isinstance(value, list) and value else value
         if isinstance(item, dict) and depth:
             below += [f"{key}.{path}" for path in time_keys(item, depth - 1)]
-    return [key for key, value in record.items() if _is_time(value)] or below
+    return [key for key, value in record.items() if is_time(value)] or below
 
 
-def _is_time(value: Any) -> bool:
+def is_time(value: Any) -> bool:
     """Return whether a value is a date, or a Unix time in the years 2008 to 2042."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
@@ -128,7 +128,7 @@ def _is_time(value: Any) -> bool:
 
 def _may_be_time(value: Any) -> bool:
     """Return whether a value may be a time under a usual key of times, where any number may."""
-    return _is_time(value) or (isinstance(value, int | float) and not isinstance(value, bool))
+    return is_time(value) or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _text(value: Any) -> str:

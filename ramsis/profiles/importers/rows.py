@@ -40,7 +40,7 @@ def read_text(path: Path) -> str:
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise files.not_utf8(path) from error
+        raise files.not_utf8(path, error) from error
     if not text.strip():
         raise InputFileError("file is empty", where=str(path),
                              allowed="a header and a row for each measurement")
@@ -159,7 +159,7 @@ def _streamed(path: Path, most_bytes: int) -> Generator[CsvRow, None, None]:
     except OSError as error:
         raise InputFileError(f"cannot read file ({error.strerror})", where=str(path)) from error
     except UnicodeDecodeError as error:
-        raise files.not_utf8(path) from error
+        raise files.not_utf8(path, error) from error
 
 
 def _lines(file: TextIO, path: Path, most_bytes: int) -> Iterator[str]:
