@@ -7,7 +7,7 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals import MarkovModulated
 from ramsis.arrivals.reading import read_any_trace
 from ramsis.arrivals.trace import RateTrace, Recorded
-from ramsis.arrivals.trace_formats.instants import clock_of
+from ramsis.arrivals.trace_formats.instants import Clock, clock_of
 from ramsis.bounds import Targets
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.synthesis.capacity import fewest_workers
@@ -69,6 +69,24 @@ def test_a_constant_rate_is_spread_evenly():
     clock = clock_of(cut(exact, 1000.0))
     assert clock.even
     assert np.diff(clock.spread(cut(exact, 1000.0))) == pytest.approx(25.0)
+
+
+@pytest.mark.parametrize("exact_ms", [poisson_ms(100.0, 3000), 10.0 * np.arange(3000)],
+                         ids=["poisson", "constant"])
+def test_a_recording_that_starts_and_ends_within_a_tick_keeps_its_load(exact_ms):
+    recorded = exact_ms[(exact_ms > 800.0) & (exact_ms < 25_200.0)]
+    ticks = cut(recorded, 1000.0)
+    spread = clock_of(ticks).spread(ticks)
+    assert (cut(spread, 1000.0) == ticks).all()
+    assert spread[0] == pytest.approx(800.0, abs=80.0)
+    assert spread[-1] == pytest.approx(25_200.0, abs=80.0)
+
+
+def test_a_tick_with_more_requests_than_the_next_is_whole():
+    ticks = np.repeat([0.0, 1000.0, 2000.0, 3000.0], [90, 20, 20, 90])
+    spread = Clock(1000.0, len(ticks), 216).spread(ticks)
+    assert spread[0] < 100.0
+    assert spread[-1] > 3900.0
 
 
 def test_order_within_a_tick_is_kept():

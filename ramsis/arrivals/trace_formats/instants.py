@@ -282,6 +282,8 @@ class Clock:
         """Return the times with the requests of each clock tick spread over the tick.
 
         They get equal distances if :attr:`even`, else uniform random times with a fixed seed.
+        A recording starts and ends within a tick: the requests of the first and of the last one
+        come as fast as those of the next one inwards, if there are fewer of them.
         ``times_ms`` are in any order, which is kept, each at the start of its tick.
         """
         if not (np.diff(times_ms) >= 0).all():
@@ -292,12 +294,36 @@ class Clock:
         if self.even:
             _, first, count = np.unique(times_ms, return_index=True, return_counts=True)
             place = np.arange(len(times_ms)) - np.repeat(first, count)
-            return times_ms + self.tick_ms * (place + 0.5) / np.repeat(count, count)
-        spread = np.random.default_rng(0).random(len(times_ms))
+            spread = (place + 0.5) / np.repeat(count, count)
+        else:
+            spread = np.random.default_rng(0).random(len(times_ms))
+        self._shorten_ends(times_ms, spread)
         spread *= self.tick_ms
         spread += times_ms
         spread.sort()  # ticks do not overlap, so this sorts within each of them
         return spread
+
+    def _shorten_ends(self, times_ms: FloatArray, place: FloatArray) -> None:
+        """Place the requests of the first and the last tick in its recorded part only.
+
+        Over the whole tick they would look like a lower load, and a steady load like bursts.
+        ``place`` is the place of each request within its tick, as a share of the tick.
+        """
+        half = 0.5 * self.tick_ms
+
+        def first_after(time_ms: float) -> int:
+            return int(np.searchsorted(times_ms, time_ms))
+
+        start, end = float(times_ms[0]), float(times_ms[-1])
+        if end - start < 1.5 * self.tick_ms:  # no tick in between
+            return
+        count, last = first_after(start + half), first_after(end - half)
+        next_inwards = first_after(start + 3.0 * half) - count
+        if count < next_inwards:
+            place[:count] = 1.0 - (1.0 - place[:count]) * count / next_inwards
+        count, next_inwards = len(times_ms) - last, last - first_after(end - 3.0 * half)
+        if count < next_inwards:
+            place[last:] *= count / next_inwards
 
     def words(self) -> str:
         """Describe the resolution of the times."""
