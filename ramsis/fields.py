@@ -5,10 +5,11 @@ Standard library only, as the runtime reads its part of a policy file with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from ramsis.errors import FINITE, InputFileError, Rule, whole
+from ramsis.errors import FINITE, InputFileError, RamsisError, Rule, whole
 
 
 class Fields:
@@ -44,10 +45,14 @@ allowed: a fraction in [0, 1]
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
-    def refusal(self, key: str, what: str, **details: Any) -> InputFileError:
-        """Return an error on a field for the caller to raise; ``what`` describes the fault."""
-        path = f"{self.path}.{key}" if self.path else key
-        return InputFileError(what, where=f"{self.file}: {path}", **details)
+    def refusal(self, key: str, what: str, **details: Any) -> RamsisError:
+        """Return an error on a field for the caller to raise; ``what`` describes the fault.
+
+        An error without a ``key`` is one of the object as a whole.
+        """
+        place = self._place(key)
+        return InputFileError(what, where=f"{self.file}: {place}" if place else self.file,
+                              **details)
 
     def only(self, keys: Collection[str]) -> None:
         """Refuse any field that is not among ``keys``."""
@@ -93,10 +98,11 @@ allowed: a fraction in [0, 1]
     def whole(self, key: str, low: int, high: int | None = None) -> int:
         """Read an integer from ``low`` to ``high``, both included."""
         value = self.value(key)
-        if type(value) is not int or value < low or (high is not None and value > high):
-            raise self.refusal(key, "not a valid number", value=value,
-                               allowed=whole(low, high).allowed)
-        return value
+        if not (type(value) is int and low <= value and (high is None or value <= high)):
+            rule = whole(low, high)  # also for the whole numbers of other libraries
+            if not rule.holds(value):
+                raise self.refusal(key, "not a valid number", value=value, allowed=rule.allowed)
+        return int(value)
 
     def wholes(
         self, key: str, low: int, high: int | None = None, length: int | None = None
@@ -129,21 +135,30 @@ allowed: a fraction in [0, 1]
     def items(self, key: str, length: int | None = None) -> list[Any]:
         """Read a list; any length but zero unless given."""
         values = self.value(key)
-        if not isinstance(values, list) or not values:
+        if not isinstance(values, list | tuple) or not values:
             raise self.refusal(key, "not a list", value=values, allowed="a non-empty list")
         if length is not None and len(values) != length:
             raise self.refusal(key, "list has the wrong length", value=f"{len(values)} entries",
                                allowed=f"{length} entries")
-        return values
+        return list(values)
 
     def entries(self, key: str, length: int | None = None) -> Fields:
         """Read a list's entries as fields ``key[0]``, …; any length but zero unless given."""
-        return Fields({f"{key}[{i}]": entry for i, entry in enumerate(self.items(key, length))},
-                      self.file, self.path)
+        return type(self)(
+            {f"{key}[{i}]": entry for i, entry in enumerate(self.items(key, length))},
+            self.file, self.path)
+
+    def check_rising(self, key: str, numbers: Sequence[float], *, strictly: bool = True) -> None:
+        """Refuse the numbers of a list in a field where they fall, or ``strictly`` stay equal."""
+        for i, (low, high) in enumerate(pairwise(numbers)):
+            if high < low or (strictly and high == low):
+                raise self.refusal(
+                    f"{key}[{i + 1}]", "numbers do not rise" if strictly else "numbers fall",
+                    value=high, allowed=f"{'above' if strictly else 'at least'} {low!r}")
 
     def child(self, key: str) -> Fields:
         """Return the object in a field."""
-        return Fields(self.value(key), self.file, f"{self.path}.{key}" if self.path else key)
+        return self._object(key, self.value(key))
 
     def child_or_none(self, key: str) -> Fields | None:
         """Return the object in a field; ``None`` when the field is null or absent."""
@@ -151,8 +166,15 @@ allowed: a fraction in [0, 1]
 
     def children(self, key: str) -> list[Fields]:
         """Return the objects in a non-empty list."""
-        path = f"{self.path}.{key}" if self.path else key
-        return [Fields(v, self.file, f"{path}[{i}]") for i, v in enumerate(self.items(key))]
+        return [self._object(f"{key}[{i}]", entry) for i, entry in enumerate(self.items(key))]
+
+    def _object(self, key: str, value: object) -> Fields:
+        if not isinstance(value, Mapping):
+            raise self.refusal(key, "not an object", value=value, allowed="a JSON object")
+        return type(self)(value, self.file, self._place(key))
+
+    def _place(self, key: str) -> str:
+        return ".".join(filter(None, (self.path, key)))
 
     def _number(self, key: str, value: object, rule: Rule) -> float:
         number = rule.number(value)

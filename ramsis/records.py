@@ -6,7 +6,8 @@ its allowed values. :meth:`Record.from_fields` reads a JSON object by the annota
 
 - ``float`` is a finite number, ``Annotated[float, RULE]`` one that satisfies the rule;
 - ``int`` is a whole number, ``Annotated[int, Whole(LOW, HIGH)]`` one in a range;
-- ``str`` is a text, ``Annotated[str, NAMES]`` one of these; ``bool`` is true or false;
+- ``str`` is a text, ``Annotated[str, NAMES]`` or ``Literal[...]`` one of these; ``bool`` is true
+  or false;
 - ``tuple[float, ...]`` is a list of numbers, ``tuple[str, ...]`` one of distinct names,
   ``tuple[RECORD, ...]`` one of objects, ``tuple[tuple[int, ...], ...]`` one of lists; each has an
   entry or more, unless the annotation says :data:`EMPTY`;
@@ -25,13 +26,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from inspect import getdoc
 from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
     ClassVar,
+    Literal,
     NamedTuple,
     Self,
     TypeVar,
@@ -115,7 +117,7 @@ def record_of(
 
     ``extra`` are values of fields that the object lacks.
     """
-    readers = _readers(cast(Hashable, record))
+    readers = readers_of(record)
     if record.FORMAT:
         item.of_format(record.FORMAT)
     if alone:
@@ -138,7 +140,7 @@ def names(record: type[Any]) -> tuple[str, ...]:
     return tuple(item.name for item in fields(record))
 
 
-class _Field(NamedTuple):
+class FieldReader(NamedTuple):
     """Reader, schema and description of a record's field, and whether it is required."""
 
     read: Callable[[Fields, str], Any]
@@ -146,9 +148,13 @@ class _Field(NamedTuple):
     schema: Schema
 
 
+def readers_of(record: type[Record]) -> dict[str, FieldReader]:
+    """Return the reader of each field of a record."""
+    return _readers(cast(Hashable, record))
+
+
 @cache
-def _readers(record: Hashable) -> dict[str, _Field]:
-    """Return the readers of a record's fields."""
+def _readers(record: Hashable) -> dict[str, FieldReader]:
     assert isinstance(record, type)
     kinds = get_type_hints(record, include_extras=True)
     written = issubclass(record, WrittenRecord)
@@ -165,13 +171,13 @@ def _readers(record: Hashable) -> dict[str, _Field]:
             schema = {"anyOf": [schema, {"type": "null"}]}
         elif isinstance(item.default, bool | int | float | str) and item.default != "":
             schema["default"] = item.default
-        readers[item.name] = _Field(read, needed, schema)
+        readers[item.name] = FieldReader(read, needed, schema)
     return readers
 
 
 def schema_of(record: type[Record]) -> dict[str, Any]:
     """Return a record's JSON schema, derived from its annotations."""
-    members = _readers(cast(Hashable, record))
+    members = readers_of(record)
     schema: dict[str, Any] = {"type": "object", "additionalProperties": False}
     properties = {name: member.schema for name, member in members.items()}
     needed = [name for name, member in members.items() if member.needed
@@ -234,24 +240,29 @@ def _reader(kind: Any, *marks: Any) -> _Kind:
     if kind is str:
         schema = {"type": "string", "minLength": 1} if mark is None else {"enum": list(mark)}
         return lambda item, key: item.text(key, mark), schema
+    if origin is Literal:
+        return lambda item, key: item.text(key, inner), {"enum": list(inner)}
     if kind is bool:
         return Fields.flag, {"type": "boolean"}
-    return lambda item, key: kind.from_fields(item.child(key)), kind.schema()
+    return partial(_part, kind), kind.schema()
+
+
+def _part(kind: type[RecordType], item: Fields, key: str) -> RecordType:
+    """Read a record in a field; in the values of a program it may be one already."""
+    value = item.value(key)
+    return value if isinstance(value, kind) else kind.from_fields(item.child(key))
 
 
 def _list_reader(kind: Any) -> _Kind:
     """Return the reader of a list and the schema of its entries."""
     plain, marks = _unwrapped(kind)
-    schema = _reader(kind)[1]
+    read, schema = _reader(kind)
     if plain is str:
         return texts, schema
     if plain is float:
         rule = marks[0] if marks else FINITE
         return lambda item, key: tuple(item.numbers(key, rule)), schema
-    if plain is int or get_origin(plain) is tuple:
-        read, _ = _reader(kind)
-        return lambda item, key: _each(read, item.entries(key)), schema
-    return lambda item, key: tuple(map(plain.from_fields, item.children(key))), schema
+    return lambda item, key: _each(read, item.entries(key)), schema
 
 
 def _each(read: Callable[[Fields, str], Any], entries: Fields) -> tuple[Any, ...]:
@@ -259,7 +270,7 @@ def _each(read: Callable[[Fields, str], Any], entries: Fields) -> tuple[Any, ...
 
 
 def _unless_empty(read: Callable[[Fields, str], Any]) -> Callable[[Fields, str], Any]:
-    return lambda item, key: () if item.value(key) == [] else read(item, key)
+    return lambda item, key: () if item.value(key) in ([], ()) else read(item, key)
 
 
 def _or_none(read: Callable[[Fields, str], Any]) -> Callable[[Fields, str], Any]:

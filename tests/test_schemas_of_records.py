@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -16,7 +16,8 @@ from ramsis.errors import InputFileError
 from ramsis.fields import Fields
 from ramsis.policy import records as policy
 from ramsis.policy.cascade import CascadePromise
-from ramsis.records import EMPTY, Fraction, Positive, Record, Whole, _readers
+from ramsis.profiles import BatchProfile, ModelProfile
+from ramsis.records import EMPTY, Fraction, Positive, Record, Whole, readers_of
 from ramsis.runtime.scaling_table import Steering
 from ramsis.scaling import policy_file as scaling
 from ramsis.scaling.promise import Promise
@@ -42,6 +43,7 @@ class Sample(Record):
 
 
 POLICY = read_schema("ramsis.policy", "policy-1")
+PROFILE = read_schema("ramsis.profiles", "profile-1")
 
 EXPECTATIONS = "properties expectations properties"
 RECORDS = [
@@ -54,6 +56,8 @@ RECORDS = [
     (POLICY, "properties replay", policy.Replay),
     (POLICY, "properties headroom", policy.HeadroomRecord),
     (POLICY, "properties cascade properties promise", CascadePromise),
+    (PROFILE, "properties models items", ModelProfile),
+    (PROFILE, "properties models items properties batches items", BatchProfile),
 ]
 
 DERIVED = [
@@ -103,7 +107,7 @@ def _differences(
     schema: dict[str, Any], found: dict[str, Any], record: type[Record]
 ) -> Iterator[str]:
     """Fields and values that only one of the two allows."""
-    readers = _readers(cast(Hashable, record))
+    readers = readers_of(record)
     yield from (f"{name}: only one has it"
                 for name in {*readers} ^ ({*found["properties"]} - {"format"}))
     for name in {*readers} & {*found["properties"]}:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.cluster.cluster import SloClass, merged_classes
-from ramsis.errors import FRACTION, POSITIVE, InvalidValueError
+from ramsis.errors import ABOVE_ZERO, FRACTION, POSITIVE, InvalidValueError
 from ramsis.fields import Fields
 from ramsis.policy.cascade import Cascade
 from ramsis.policy.records import PolicyModel
@@ -93,11 +92,8 @@ def levels_in(fields: Fields, models: Sequence[PolicyModel]) -> FloatArray | Non
     if models[0].quantiles_ms is None:
         raise fields.refusal("quantile_levels", "levels without quantiles",
                              value=fields.value("service"), allowed="service distribution")
-    levels = fields.numbers("quantile_levels", FRACTION, len(models[0].quantiles_ms[0]))
-    for i, (low, level) in enumerate(pairwise((0.0, *levels))):
-        if level <= low:
-            raise fields.refusal(f"quantile_levels[{i}]", "levels do not rise from 0 to 1",
-                                 value=level, allowed=f"a number > {low!r}, at most 1")
+    levels = fields.numbers("quantile_levels", ABOVE_ZERO, len(models[0].quantiles_ms[0]))
+    fields.check_rising("quantile_levels", levels)
     return np.array(levels)
 
 
@@ -116,10 +112,7 @@ def _tail(tail: Fields) -> Tail:
     """Read a pooled tail: rising deviations with their probabilities and median times."""
     tail.only(names(Tail))
     deviation = tail.numbers("deviation", POSITIVE)
-    for i, (low, high) in enumerate(pairwise(deviation)):
-        if high < low:
-            raise tail.refusal(f"deviation[{i + 1}]", "deviations do not rise", value=high,
-                               allowed=f"a number >= {low!r}")
+    tail.check_rising("deviation", deviation, strictly=False)
     share = tail.numbers("share", POSITIVE, len(deviation))
     if sum(share) > 1.0 + _ROUNDING:
         raise tail.refusal("share", "probabilities of more than 1", value=sum(share),

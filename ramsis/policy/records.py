@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from itertools import pairwise
 from typing import Annotated, Any
 
 from ramsis.errors import FRACTION, INNER, POSITIVE
@@ -136,8 +135,7 @@ def _quantile_rows(model: Fields, size: int | None) -> tuple[tuple[float, ...], 
     for key in rows:
         times = rows.numbers(key, POSITIVE, length=size)
         size = len(times)
-        if any(later < earlier for earlier, later in pairwise(times)):
-            raise rows.refusal(key, "quantiles fall", value=times)
+        rows.check_rising(key, times, strictly=False)
         quantiles.append(tuple(times))
     return tuple(quantiles)
 

@@ -6,14 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.errors import check_known
+from ramsis.errors import ABOVE_ZERO, check_known
+from ramsis.fields import Fields
 from ramsis.profiles.sketch import hat_weights, midpoint_levels, sketch_quantile, sketch_samples
-from ramsis.profiles.values import ProfileError, batch_size, count, latency, number
+from ramsis.profiles.values import BatchSize, Latency, ProfileError, ProfileRecord
+from ramsis.records import Count, NonNegative
 from ramsis.reprs import dataclass
 
 Statistic = Literal["p95", "p99", "p90", "p50", "mean"]
@@ -30,7 +32,7 @@ _SLACK = 1e-3
 
 
 @dataclass(frozen=True)
-class BatchProfile:
+class BatchProfile(ProfileRecord):
     """Latency of one model at one batch size. All latencies in ms, finite and >= 1e-4.
 
     Parameters
@@ -59,42 +61,38 @@ class BatchProfile:
         the mean or the quantiles lie outside [min, max] (0.1 % aside).
     """
 
-    batch: int
-    n: int | None = None
-    mean_ms: float | None = None
-    std_ms: float | None = None
-    min_ms: float | None = None
-    p50_ms: float | None = None
-    p90_ms: float | None = None
-    p95_ms: float | None = None
-    p99_ms: float | None = None
-    max_ms: float | None = None
-    quantiles_ms: tuple[float, ...] | None = None
-    relative_error: float | None = None
-    quantile_levels: tuple[float, ...] | None = None
+    batch: BatchSize
+    n: Count | None = None
+    mean_ms: Latency | None = None
+    std_ms: NonNegative | None = None
+    min_ms: Latency | None = None
+    p50_ms: Latency | None = None
+    p90_ms: Latency | None = None
+    p95_ms: Latency | None = None
+    p99_ms: Latency | None = None
+    max_ms: Latency | None = None
+    quantiles_ms: tuple[Latency, ...] | None = None
+    relative_error: NonNegative | None = None
+    quantile_levels: tuple[Annotated[float, ABOVE_ZERO], ...] | None = None
 
-    def __post_init__(self) -> None:
-        put = object.__setattr__
-        put(self, "batch", batch_size(self.batch, "batch"))
-        if self.n is not None:
-            put(self, "n", count(self.n, "n"))
-        for name, what in (("std_ms", "standard deviation"), ("relative_error", "error")):
-            if getattr(self, name) is not None:
-                put(self, name, number(getattr(self, name), name))
-                if getattr(self, name) < 0:
-                    raise ProfileError(f"{what} is negative", name, getattr(self, name),
-                                       "a finite number >= 0")
-        for name in ("mean_ms", *_ASCENDING):
-            if getattr(self, name) is not None:
-                put(self, name, latency(getattr(self, name), name))
+    def check(self, item: Fields) -> None:
+        """Refuse values that contradict each other; derive the statistics that a sketch gives."""
         if self.quantiles_ms is not None:
-            put(self, "quantiles_ms", _quantiles(self.quantiles_ms))
+            if len(self.quantiles_ms) < 2:
+                raise item.refusal("quantiles_ms", "too few quantiles", value=self.quantiles_ms,
+                                   allowed="two or more numbers")
+            item.check_rising("quantiles_ms", self.quantiles_ms, strictly=False)
         if self.quantile_levels is not None:
-            put(self, "quantile_levels", _checked_levels(self.quantile_levels, self.quantiles_ms))
+            if len(self.quantile_levels) != len(self.quantiles_ms or ()):
+                raise item.refusal(
+                    "quantile_levels", "not a level for each quantile",
+                    value=self.quantile_levels,
+                    allowed="as many numbers as quantiles_ms, which has to be stated")
+            item.check_rising("quantile_levels", self.quantile_levels)
         if self.quantiles_ms is None and not self.statistics:
-            raise ProfileError("missing", "p95_ms", allowed="a finite number > 0, another of "
+            raise item.refusal("p95_ms", "missing", allowed="a finite number > 0, another of "
                                f"{', '.join(STATISTICS)}, or quantiles_ms to derive them from")
-        self._check_order()
+        self._check_order(item)
         if self.quantiles_ms is not None:
             self._derive(self.quantiles_ms)
 
@@ -174,13 +172,13 @@ class BatchProfile:
             mean = math.fsum(hat_weights(self.levels) * np.array(quantiles_ms))
             object.__setattr__(self, "mean_ms", mean)
 
-    def _check_order(self) -> None:
+    def _check_order(self, item: Fields) -> None:
         stated = [(name, value) for name in _ASCENDING
                   if (value := getattr(self, name)) is not None]
         for (lower, low), (upper, high) in pairwise(stated):
             if high < low * (1 - _SLACK):
-                raise ProfileError(f"{upper} is below {lower}", upper, high,
-                                   f"at least {lower} = {low!r}")
+                raise item.refusal(upper, f"{upper} is below {lower}", value=high,
+                                   allowed=f"at least {lower} = {low!r}")
         low, high = self.min_ms or 0.0, self.max_ms or math.inf
         inside = [] if self.mean_ms is None else [("mean_ms", self.mean_ms)]
         if self.quantiles_ms is not None:
@@ -189,8 +187,8 @@ class BatchProfile:
                        (f"quantiles_ms[{last}]", self.quantiles_ms[last])]
         for name, value in inside:
             if not low * (1 - _SLACK) <= value <= high * (1 + _SLACK):
-                raise ProfileError("outside min_ms … max_ms", name, value,
-                                   f"between {self.min_ms!r} and {self.max_ms!r}")
+                raise item.refusal(name, "outside min_ms … max_ms", value=value,
+                                   allowed=f"between {self.min_ms!r} and {self.max_ms!r}")
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -231,33 +229,3 @@ class BatchProfile:
             raise ProfileError("statistic is not in the profile", f"{statistic}_ms",
                                allowed=", ".join(self.statistics))
         return value
-
-
-def _quantiles(values: object) -> tuple[float, ...]:
-    if not isinstance(values, (list, tuple)) or len(values) < 2:
-        raise ProfileError("not a list of quantiles", "quantiles_ms", values,
-                           "two or more numbers")
-    numbers = tuple(latency(value, f"quantiles_ms[{i}]")
-                    for i, value in enumerate(values))
-    for i in range(1, len(numbers)):
-        if numbers[i] < numbers[i - 1]:
-            raise ProfileError("quantiles fall", f"quantiles_ms[{i}]", numbers[i],
-                               f"at least quantiles_ms[{i - 1}] = {numbers[i - 1]!r}")
-    return numbers
-
-
-def _checked_levels(
-    values: object, quantiles_ms: tuple[float, ...] | None
-) -> tuple[float, ...]:
-    if quantiles_ms is None:
-        raise ProfileError("levels without quantiles", "quantile_levels", values,
-                           "quantiles_ms beside them")
-    if not isinstance(values, (list, tuple)) or len(values) != len(quantiles_ms):
-        raise ProfileError("not a level for each quantile", "quantile_levels", values,
-                           f"{len(quantiles_ms)} numbers, one for each of quantiles_ms")
-    levels = tuple(number(value, f"quantile_levels[{i}]") for i, value in enumerate(values))
-    for i, (low, level) in enumerate(pairwise((0.0, *levels))):
-        if not low < level <= 1.0:
-            raise ProfileError("levels do not rise from 0 to 1", f"quantile_levels[{i}]", level,
-                               f"a number > {low!r}, at most 1")
-    return levels

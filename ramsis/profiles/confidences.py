@@ -41,17 +41,26 @@ residual techniques", Survey Methodology 25, 1999.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import check_known, whole
+from ramsis.errors import Rule, check_known, whole
+from ramsis.fields import Fields
 from ramsis.files import fingerprint
-from ramsis.profiles.values import ProfileError, check_models, count, number, text
+from ramsis.profiles.values import (
+    Name,
+    ProfileError,
+    ProfileRecord,
+    Values,
+    check_models,
+    read_name,
+)
+from ramsis.records import EMPTY, Count, Fraction
 from ramsis.reprs import dataclass
 
 BINS = 20
@@ -69,12 +78,15 @@ _OTHER_DATA, _STANDARD_ERRORS = 0.02, 4.0  # allowed difference of two measured 
 _LEAST_SURE = 0.2
 _CALIBRATED = (0.5, 2.0)
 
+_DIFFERENCE = Rule("a number from -1 to 1", lambda value: -1 <= value <= 1,
+                   bounds=(("minimum", -1), ("maximum", 1)))
+
 Samples = Mapping[str, tuple[ArrayLike, ArrayLike]]
 """Correctness and confidence by model: the same samples in the same order."""
 
 
 @dataclass(frozen=True)
-class ModelConfidence:
+class ModelConfidence(ProfileRecord):
     """Confidence of one model: thresholds, and share and accuracy of each bin.
 
     Parameters
@@ -88,23 +100,20 @@ class ModelConfidence:
         Accuracy of the model in each bin.
     """
 
-    name: str
+    name: Name
     thresholds: tuple[float, ...]
-    share: tuple[float, ...]
-    accuracy: tuple[float, ...]
+    share: tuple[Fraction, ...]
+    accuracy: tuple[Fraction, ...]
 
-    def __post_init__(self) -> None:
-        text(self.name, "name")
-        _put_numbers(self, "thresholds", -np.inf, np.inf, range(1, _MOST_BINS),
-                     "1 or more numbers")
-        for i, (low, high) in enumerate(zip(self.thresholds, self.thresholds[1:], strict=False)):
-            if not low < high:
-                raise ProfileError("thresholds do not rise", f"thresholds[{i + 1}]", high,
-                                   f"above {low:g}")
-        for name in ("share", "accuracy"):
-            _put_fractions(self, name, self.bins)
+    def check(self, item: Fields) -> None:
+        """Refuse thresholds that do not rise, and shares and accuracies of other bins."""
+        if self.bins > _MOST_BINS:
+            raise item.refusal("thresholds", "too many thresholds", value=len(self.thresholds),
+                               allowed=f"at most {_MOST_BINS - 1}")
+        item.check_rising("thresholds", self.thresholds)
+        _check_bins(item, self.bins, "share", "accuracy")
         if abs(sum(self.share) - 1) > _ROUNDING:
-            raise ProfileError("shares do not add up to 1", "share", sum(self.share))
+            raise item.refusal("share", "shares do not add up to 1", value=sum(self.share))
 
     @property
     def bins(self) -> int:
@@ -113,7 +122,7 @@ class ModelConfidence:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(ProfileRecord):
     """Pair of models: accuracy of the second model in each confidence bin of the first.
 
     Parameters
@@ -129,26 +138,31 @@ class Pair:
         1, 2, … bins, from all samples, given the accuracies of both models.
     """
 
-    first: str
-    second: str
-    accuracy: tuple[float, ...]
-    expected_increment: tuple[float, ...]
-    gain_error: tuple[float, ...]
+    first: Name
+    second: Name
+    accuracy: tuple[Fraction, ...]
+    expected_increment: tuple[Annotated[float, _DIFFERENCE], ...]
+    gain_error: tuple[Fraction, ...]
 
-    def __post_init__(self) -> None:
-        for name in ("first", "second"):
-            text(getattr(self, name), name)
+    def check(self, item: Fields) -> None:
+        """Refuse a second opinion of the same model, and fields of different lengths."""
         if self.first == self.second:
-            raise ProfileError("a model gives no second opinion on itself", "second", self.second,
-                               "another model")
-        bins = len(self.accuracy) if isinstance(self.accuracy, Sequence) else 0
-        _put_fractions(self, "accuracy", bins)
-        _put_fractions(self, "expected_increment", bins, -1.0)
-        _put_fractions(self, "gain_error", bins)
+            raise item.refusal("second", "a model gives no second opinion on itself",
+                               value=self.second, allowed="another model")
+        _check_bins(item, len(self.accuracy), "expected_increment", "gain_error")
+
+
+def _check_bins(item: Fields, bins: int, *fields: str) -> None:
+    """Refuse a list that does not have a number for each bin."""
+    for name in fields:
+        if len(item.items(name)) != bins:
+            raise item.refusal(name, "not a number for each bin",
+                               value=f"{len(item.items(name))} numbers",
+                               allowed=f"{bins} numbers")
 
 
 @dataclass(frozen=True)
-class Confidences:
+class Confidences(ProfileRecord):
     """Confidences of a profile's models, and pairs for second opinions.
 
     Parameters
@@ -165,37 +179,29 @@ class Confidences:
         Description of the samples and the confidences.
     """
 
-    chosen_samples: int
-    stated_samples: int
+    chosen_samples: Count
+    stated_samples: Count
     models: tuple[ModelConfidence, ...]
-    pairs: tuple[Pair, ...] = ()
-    items: int | None = None
-    source: str | None = None
+    pairs: Annotated[tuple[Pair, ...], EMPTY]
+    items: Count | None = None
+    source: Name | None = None
 
-    def __post_init__(self) -> None:
-        put = object.__setattr__
-        for name in ("chosen_samples", "stated_samples"):
-            put(self, name, count(getattr(self, name), name))
-        if self.items is not None:
-            put(self, "items", count(self.items, "items"))
-        if self.source is not None:
-            text(self.source, "source")
-        put(self, "models", tuple(self.models))
-        put(self, "pairs", tuple(self.pairs))
-        bins = {name: self.models[i].bins for name, i in check_models(self.models).items()}
+    def check(self, item: Fields) -> None:
+        """Refuse models and pairs that occur twice, and pairs of models without confidences."""
+        bins = {name: self.models[i].bins for name, i in check_models(item, self.models).items()}
         seen: set[tuple[str, str]] = set()
         for i, pair in enumerate(self.pairs):
             for field, name in (("first", pair.first), ("second", pair.second)):
                 if name not in bins:
-                    raise ProfileError("model without confidences", f"pairs[{i}].{field}", name,
-                                       ", ".join(bins))
+                    raise item.refusal(f"pairs[{i}].{field}", "model without confidences",
+                                       value=name, allowed=", ".join(bins))
             if len(pair.accuracy) != bins[pair.first]:
-                raise ProfileError(f"not a number for each bin of {pair.first}",
-                                   f"pairs[{i}].accuracy", len(pair.accuracy),
-                                   f"{bins[pair.first]} numbers")
+                raise item.refusal(
+                    f"pairs[{i}].accuracy", f"not a number for each bin of {pair.first}",
+                    value=len(pair.accuracy), allowed=f"{bins[pair.first]} numbers")
             if (pair.first, pair.second) in seen:
-                raise ProfileError("duplicate pair", f"pairs[{i}]", f"{pair.first}, {pair.second}",
-                                   "each pair once")
+                raise item.refusal(f"pairs[{i}]", "duplicate pair",
+                                   value=f"{pair.first}, {pair.second}", allowed="each pair once")
             seen.add((pair.first, pair.second))
 
     @classmethod
@@ -368,14 +374,6 @@ class Confidences:
         """Return the fingerprint of the confidences; a profile set's fingerprint excludes them."""
         return fingerprint(self.to_document())
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON document of the confidences."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("models", "pairs"):
-            values[name] = [{key: list(value) if isinstance(value, tuple) else value
-                             for key, value in vars(part).items()} for part in values[name]]
-        return {name: value for name, value in values.items() if value is not None}
-
 
 def choosing_part(groups: ArrayLike, seed: int = 0) -> NDArray[np.bool_]:
     """Return the mask of the choosing part of samples; groups are not split.
@@ -391,25 +389,6 @@ def choosing_part(groups: ArrayLike, seed: int = 0) -> NDArray[np.bool_]:
     return part
 
 
-def _put_numbers(
-    item: object, name: str, low: float, high: float, sizes: range, allowed: str
-) -> None:
-    """Convert a field to a tuple of numbers; refuse numbers outside [low, high]."""
-    values = getattr(item, name)
-    if isinstance(values, str) or not isinstance(values, Sequence) or len(values) not in sizes:
-        raise ProfileError("not a list of numbers", name, values, allowed)
-    numbers = tuple(number(value, f"{name}[{i}]") for i, value in enumerate(values))
-    for i, value in enumerate(numbers):
-        if not low <= value <= high:
-            raise ProfileError("out of range", f"{name}[{i}]", value, f"[{low:g}, {high:g}]")
-    object.__setattr__(item, name, numbers)
-
-
-def _put_fractions(item: object, name: str, bins: int, low: float = 0.0) -> None:
-    _put_numbers(item, name, low, 1.0, range(max(bins, 2), bins + 1),
-                 f"{bins if bins > 1 else '2 or more'} numbers, one for each bin")
-
-
 def _checked(
     samples: Samples
 ) -> tuple[dict[str, NDArray[np.bool_]], dict[str, FloatArray]]:
@@ -419,7 +398,7 @@ def _checked(
     correct: dict[str, NDArray[np.bool_]] = {}
     confidence: dict[str, FloatArray] = {}
     for name, (answers, confidences) in samples.items():
-        text(name, "model")
+        read_name(Values({"model": name}), "model")
         right, sure = np.asarray(answers), np.asarray(confidences)
         for what, values in (("correct", right), ("confidence", sure)):
             if values.ndim != 1 or values.dtype.kind not in "biuf":

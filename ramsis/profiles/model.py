@@ -11,12 +11,13 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import InvalidValueError, check_positive, whole
+from ramsis.fields import Fields
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.confidences import Confidences, Samples
@@ -25,12 +26,13 @@ from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
 from ramsis.profiles.values import (
     DELAY_MS,
     MAX_BATCH,
+    MAX_MODELS,
+    Name,
     ProfileError,
+    ProfileRecord,
     check_models,
-    number,
-    positive,
-    text,
 )
+from ramsis.records import Positive, Reader
 from ramsis.reprs import dataclass, figure_of
 from ramsis.tables import Column, html_table
 
@@ -43,8 +45,24 @@ FORMAT = "ramsis.profile/1"
 """The ``format`` field of the files of profile sets."""
 
 
+def _accuracy(item: Fields, key: str) -> float:
+    """Read an accuracy; tell how to write one that seems to be in percent."""
+    value = item.number(key)
+    if not 0 <= value <= 1:
+        hint = f" (in percent? then write {value / 100:g})" if 1 < value <= 100 else ""
+        raise item.refusal(key, "accuracy out of range", value=value,
+                           allowed=f"a fraction in [0, 1]{hint}")
+    return value
+
+
+def _notes(item: Fields, key: str) -> Mapping[str, Any]:
+    """Read an object of free-form notes."""
+    notes = item.child(key)
+    return {name: notes.value(name) for name in notes}
+
+
 @dataclass(frozen=True)
-class ModelProfile:
+class ModelProfile(ProfileRecord):
     """Profile of one model: its accuracy, and its latency at each measured batch size.
 
     Parameters
@@ -62,34 +80,26 @@ class ModelProfile:
         size.
     """
 
-    name: str
-    accuracy: float
+    name: Name
+    accuracy: Annotated[float, Reader(_accuracy)]
     batches: tuple[BatchProfile, ...]
-    memory_mb: float | None = None
-    load_ms: float | None = None
+    memory_mb: Positive | None = None
+    load_ms: Positive | None = None
     sized: SizedTimes | None = None
 
-    def __post_init__(self) -> None:
-        put = object.__setattr__
-        put(self, "name", text(self.name, "name"))
-        put(self, "accuracy", _accuracy(self.accuracy))
-        for name in ("memory_mb", "load_ms"):
-            if getattr(self, name) is not None:
-                put(self, name, positive(getattr(self, name), name, name[: name.index("_")]))
-        if not (isinstance(self.batches, list | tuple)
-                and all(isinstance(batch, BatchProfile) for batch in self.batches)):
-            raise ProfileError("not a list of profiles", "batches", self.batches,
-                               "a sequence of BatchProfile")
+    def check(self, item: Fields) -> None:
+        """Refuse two batches of one size, and none of size 1; put them in ascending order."""
         sizes: set[int] = set()
         for i, batch in enumerate(self.batches):
             if batch.batch in sizes:
-                raise ProfileError("duplicate batch size", f"batches[{i}].batch", batch.batch,
-                                   "each batch size once")
+                raise item.refusal(f"batches[{i}].batch", "duplicate batch size",
+                                   value=batch.batch, allowed="each batch size once")
             sizes.add(batch.batch)
         if 1 not in sizes:
-            raise ProfileError("no batch-1 profile", "batches", sorted(sizes),
-                               "a list of profiles with one of batch size 1")
-        put(self, "batches", tuple(sorted(self.batches, key=lambda item: item.batch)))
+            raise item.refusal("batches", "no batch-1 profile", value=sorted(sizes),
+                               allowed="a list of profiles with one of batch size 1")
+        object.__setattr__(self, "batches",
+                           tuple(sorted(self.batches, key=lambda item: item.batch)))
 
     def statistic_by_batch(
         self, statistic: str
@@ -106,15 +116,6 @@ class ModelProfile:
         return values, smoothed(values, low, high)
 
 
-def _accuracy(value: object) -> float:
-    fraction = number(value, "accuracy")
-    if not 0 <= fraction <= 1:
-        hint = f" (in percent? then write {fraction / 100:g})" if 1 < fraction <= 100 else ""
-        raise ProfileError("accuracy out of range", "accuracy", value,
-                           f"a fraction in [0, 1]{hint}")
-    return fraction
-
-
 @lru_cache(maxsize=16)
 def _received(packed: bytes) -> ProfileSet:
     """Unpickle a set; return the same object each time, to reuse its cached results."""
@@ -122,7 +123,7 @@ def _received(packed: bytes) -> ProfileSet:
 
 
 @dataclass(frozen=True)
-class ProfileSet:
+class ProfileSet(ProfileRecord):
     """Profile set: models measured in the same way on the same hardware.
 
     Parameters
@@ -137,25 +138,27 @@ class ProfileSet:
         Confidences of the models and gains by second opinions, for cascades.
     """
 
-    name: str
+    name: Name
     models: tuple[ModelProfile, ...]
-    hardware: Mapping[str, Any] = field(default_factory=dict)
-    measurement: Mapping[str, Any] = field(default_factory=dict)
+    hardware: Annotated[Mapping[str, Any], Reader(_notes)] = field(default_factory=dict)
+    measurement: Annotated[Mapping[str, Any], Reader(_notes)] = field(default_factory=dict)
     confidences: Confidences | None = None
 
-    def __post_init__(self) -> None:
-        text(self.name, "name")
-        object.__setattr__(self, "models", tuple(self.models))
-        seen = check_models(self.models)
-        for i, item in enumerate(self.confidences.models if self.confidences else ()):
-            if item.name not in seen:
-                raise ProfileError("no such model in the set", f"confidences.models[{i}].name",
-                                   item.name, ", ".join(seen))
+    def check(self, item: Fields) -> None:
+        """Refuse confidences of other models, and sizes in different units."""
+        if len(self.models) > MAX_MODELS:
+            raise item.refusal("models", "too many models", value=len(self.models),
+                               allowed=f"at most {MAX_MODELS}")
+        seen = check_models(item, self.models)
+        for i, confidence in enumerate(self.confidences.models if self.confidences else ()):
+            if confidence.name not in seen:
+                raise item.refusal(f"confidences.models[{i}].name", "no such model in the set",
+                                   value=confidence.name, allowed=", ".join(seen))
         units = [model.sized.unit for model in self.models if model.sized]
         for i, model in enumerate(self.models):
             if model.sized and model.sized.unit != units[0]:
-                raise ProfileError("sizes in different units", f"models[{i}].sized.unit",
-                                   model.sized.unit, units[0])
+                raise item.refusal(f"models[{i}].sized.unit", "sizes in different units",
+                                   value=model.sized.unit, allowed=units[0])
 
     def subset(self, names: Iterable[str]) -> ProfileSet:
         """Return the set with only the named models, in the order of the names.
@@ -240,14 +243,7 @@ class ProfileSet:
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON document of the set; absent values are left out."""
-        models = [{**_present(model), "batches": [_present(batch) for batch in model.batches],
-                   **({"sized": model.sized.to_document()} if model.sized else {})}
-                  for model in self.models]
-        document = {"format": FORMAT, "name": self.name, "hardware": dict(self.hardware),
-                    "measurement": dict(self.measurement), "models": models}
-        if self.confidences is not None:
-            document["confidences"] = self.confidences.to_document()
-        return document
+        return {"format": FORMAT, **super().to_document()}
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -340,8 +336,3 @@ class ProfileSet:
             for batch in model.batches
         ]
         return pd.DataFrame(rows)
-
-
-def _present(item: ModelProfile | BatchProfile) -> dict[str, Any]:
-    values = {field.name: getattr(item, field.name) for field in fields(item)}
-    return {name: value for name, value in values.items() if value is not None}

@@ -24,28 +24,28 @@ is non-decreasing, equals v if v is, and minimises the maximum change of v [1].
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import check_known
+from ramsis.errors import Rule, check_known
+from ramsis.fields import Fields
 from ramsis.profiles.batch import STATISTICS
 from ramsis.profiles.table import unpadded
 from ramsis.profiles.values import (
     LEAST_MS,
     MOST_MS,
+    BatchSize,
+    Name,
     ProfileError,
-    batch_size,
-    count,
-    latency,
-    text,
+    ProfileRecord,
 )
+from ramsis.records import Count, Reader
 from ramsis.reprs import brief, dataclass
 
 Law = Literal["padded", "packed"]
@@ -64,8 +64,25 @@ Grid = tuple[tuple[float | None, ...], ...]
 """A time in ms for each count and size; None where a cell was not measured."""
 
 
+_TIME = Rule(f"null, or a number of ms from {LEAST_MS:g}, below which rounding decides, to "
+             f"{MOST_MS:g}", lambda value: LEAST_MS <= value <= MOST_MS)
+
+
+def _grid(item: Fields, key: str) -> Grid:
+    """Read a row of times, which may be null, for each count."""
+    cells = sum(len(row) for row in item.items(key) if isinstance(row, Sequence))
+    if cells > _MOST_CELLS:
+        raise item.refusal(key, "too many cells", value=cells, allowed=f"at most {_MOST_CELLS}")
+    rows = item.entries(key)
+    # Grids have 1e5 cells: only what is not plainly right is looked at with its name.
+    return tuple(tuple(
+        value if value is None or (type(value) is float and LEAST_MS <= value <= MOST_MS)
+        else rows.entries(row).number(f"{row}[{j}]", _TIME)
+        for j, value in enumerate(rows.items(row))) for row in rows)
+
+
 @dataclass(frozen=True)
-class SizedTimes:
+class SizedTimes(ProfileRecord):
     """Service times of one model's batches by count and size, in ms, at least 1e-4.
 
     Parameters
@@ -84,50 +101,42 @@ class SizedTimes:
         allowed in the row of single requests.
     """
 
-    unit: str
+    unit: Name
     law: Law
-    counts: tuple[int, ...]
-    sizes: tuple[int, ...]
-    mean_ms: Grid | None = None
-    p50_ms: Grid | None = None
-    p90_ms: Grid | None = None
-    p95_ms: Grid | None = None
-    p99_ms: Grid | None = None
+    counts: tuple[BatchSize, ...]
+    sizes: tuple[Count, ...]
+    mean_ms: Annotated[Grid | None, Reader(_grid)] = None
+    p50_ms: Annotated[Grid | None, Reader(_grid)] = None
+    p90_ms: Annotated[Grid | None, Reader(_grid)] = None
+    p95_ms: Annotated[Grid | None, Reader(_grid)] = None
+    p99_ms: Annotated[Grid | None, Reader(_grid)] = None
 
-    def __post_init__(self) -> None:
-        put = object.__setattr__
-        text(self.unit, "unit")
-        if self.law not in LAWS:
-            raise ProfileError("unknown law", "law", self.law, ", ".join(LAWS))
-        put(self, "counts", _rising(self.counts, "counts", batch_size, 1))
-        put(self, "sizes", _rising(self.sizes, "sizes", size, 2))
+    def check(self, item: Fields) -> None:
+        """Refuse counts and sizes that do not rise, and times that are not for each of them."""
+        item.check_rising("counts", self.counts)
+        item.check_rising("sizes", self.sizes)
         if self.counts[0] != 1:
-            raise ProfileError("no times of single requests", "counts", self.counts[0],
-                               "counts from 1 on")
-        if len(self.counts) * len(self.sizes) > _MOST_CELLS:
-            raise ProfileError("too many cells", "counts x sizes",
-                               len(self.counts) * len(self.sizes), f"at most {_MOST_CELLS}")
+            raise item.refusal("counts", "no times of single requests", value=self.counts[0],
+                               allowed="counts from 1 on")
+        if len(self.sizes) < 2:
+            raise item.refusal("sizes", "too few values", value=self.sizes,
+                               allowed="2 or more whole numbers that rise")
+        if self.sizes[-1] > MAX_SIZE:
+            raise item.refusal(f"sizes[{len(self.sizes) - 1}]", "size is too large",
+                               value=self.sizes[-1],
+                               allowed=f"at most {MAX_SIZE}; count in a larger unit")
         if not self.statistics:
-            raise ProfileError("no latency statistic", "",
+            raise item.refusal("", "no latency statistic",
                                allowed=f"at least one of {', '.join(_GRIDS)}")
-        for name in self.statistics:
-            put(self, f"{name}_ms", self._grid(f"{name}_ms"))
-
-    def _grid(self, name: str) -> Grid:
-        """Check the times of a statistic, and return them as tuples."""
-        rows = _sequence(getattr(self, name), name, "a row for each count", len(self.counts))
-        grid = []
-        for i, row in enumerate(rows):
-            values = _sequence(row, f"{name}[{i}]", "a time for each size", len(self.sizes))
-            # Grids have 1e5 cells: only what is not plainly right is looked at with its name.
-            grid.append(tuple(
-                value
-                if value is None or (type(value) is float and LEAST_MS <= value <= MOST_MS)
-                else _time(value, f"{name}[{i}][{j}]") for j, value in enumerate(values)))
-        if None in grid[0]:
-            raise ProfileError("no time of a single request", f"{name}[0][{grid[0].index(None)}]",
-                               None, "a finite number > 0")
-        return tuple(grid)
+        for statistic in self.statistics:
+            name = f"{statistic}_ms"
+            rows = item.entries(name, len(self.counts))
+            for i, row in enumerate(getattr(self, name)):
+                rows.items(f"{name}[{i}]", len(self.sizes))
+                if i == 0 and None in row:
+                    raise item.refusal(f"{name}[0][{row.index(None)}]",
+                                       "no time of a single request", value=None,
+                                       allowed="a finite number > 0")
 
     @classmethod
     def of(
@@ -205,13 +214,6 @@ class SizedTimes:
             for row in getattr(self, f"{name}_ms")) for name in self.statistics}
         return replace(self, **cast(dict[str, Any], grids))
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON document of the times; absent statistics are left out."""
-        grids = {name: [list(row) for row in grid] for name in _GRIDS
-                 if (grid := getattr(self, name)) is not None}
-        return {"unit": self.unit, "law": self.law, "counts": list(self.counts),
-                "sizes": list(self.sizes), **grids}
-
 
 class SizedTable(NamedTuple):
     """Times of batches by count and longest or total size."""
@@ -242,43 +244,3 @@ def not_falling(values: FloatArray) -> FloatArray:
 def better_law(errors: Mapping[Law, float]) -> Law:
     """Return the law with the smaller error; padded, which never underestimates, if similar."""
     return "packed" if errors["packed"] < ALIKE * errors["padded"] else "padded"
-
-
-def size(value: object, name: str) -> int:
-    """Check a request size, a whole number from 1 to :data:`MAX_SIZE`, and return it."""
-    result = count(value, name)
-    if result > MAX_SIZE:
-        raise ProfileError("size is too large", name, value,
-                           f"at most {MAX_SIZE}; count in a larger unit")
-    return result
-
-
-def _time(value: object, name: str) -> float:
-    result = latency(value, name)
-    if result > MOST_MS:
-        raise ProfileError("latency is too long", name, value, f"at most {MOST_MS:g} ms")
-    return result
-
-
-def _sequence(
-    value: object, name: str, allowed: str, length: int | None = None
-) -> Sequence[Any]:
-    if isinstance(value, str) or not isinstance(value, Sequence) or (
-            length is not None and len(value) != length):
-        raise ProfileError("not a list of values", name, value, allowed)
-    return value
-
-
-def _rising(
-    value: object, name: str, check: Callable[[object, str], int], least: int
-) -> tuple[int, ...]:
-    """Check a list of at least ``least`` increasing whole numbers, and return it as a tuple."""
-    allowed = f"{least} or more whole numbers that rise"
-    numbers = tuple(check(item, f"{name}[{i}]")
-                    for i, item in enumerate(_sequence(value, name, allowed)))
-    if len(numbers) < least:
-        raise ProfileError("too few values", name, list(numbers), allowed)
-    for i, (low, high) in enumerate(itertools.pairwise(numbers)):
-        if low >= high:
-            raise ProfileError(f"{name} do not rise", f"{name}[{i + 1}]", high, f"above {low}")
-    return numbers

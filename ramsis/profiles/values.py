@@ -1,14 +1,17 @@
-"""Checks of single values in a profile, and their error with its place."""
+"""Records of a profile: kinds of values, and errors with their place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from functools import partial
-from numbers import Real
-from typing import Any
+from typing import Annotated, Any, Self
 
-from ramsis.errors import FINITE, InputFileError, InvalidValueError, Rule, describe, whole
+from ramsis.errors import InputFileError, InvalidValueError, Rule, describe
+from ramsis.fields import Fields
+from ramsis.records import Reader, Record, Whole, names, readers_of
 
 MAX_BATCH = 65536
 """Largest batch of a profile; tables have a column for each size up to it."""
@@ -56,63 +59,94 @@ def placed(at: Callable[[str], str]) -> Iterator[None]:
         raise InputFileError(error.at(at(error.field))) from error
 
 
-def number(value: object, name: str) -> float:
-    """Check a finite number, not a boolean, and return it as float."""
-    result = FINITE.number(value)
-    if result is None:
-        real = isinstance(value, Real) and not isinstance(value, bool)
-        raise ProfileError("not finite" if real else "not a number", name, value, FINITE.allowed)
-    return result
+class ProfileRecord(Record):
+    """Record of a profile, whose constructor checks values as the reader of a file does.
+
+    A wrong value is a :class:`ProfileError`; in a file it is an InputFileError with its place.
+    Absent values are None, and null is not a value in a file.
+    """
+
+    def __post_init__(self) -> None:
+        self._fill(Values({name: value for name, value in vars(self).items()
+                            if value is not None}))
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Self:
+        """Read the record from an object."""
+        item.only(names(cls))
+        record = object.__new__(cls)
+        vars(record).update(_defaults(cls))
+        record._fill(item)
+        return record
+
+    def _fill(self, item: Fields) -> None:
+        """Read the fields of this record from an object, and check them against each other."""
+        for name, field in readers_of(type(self)).items():
+            if name in item and item.value(name) is None:
+                raise item.refusal(name, "null is not a value",
+                                   allowed="a value, or no such field")
+            if field.needed or name in item:
+                object.__setattr__(self, name, field.read(item, name))
+        self.check(item)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the JSON document of the record; absent values are left out."""
+        return {name: _plain(value) for name in names(type(self))
+                if (value := getattr(self, name)) is not None}
 
 
-def positive(value: object, name: str, what: str) -> float:
-    """Check a finite number > 0, and return it; ``what`` names the quantity in the message."""
-    result = number(value, name)
-    if result <= 0:
-        raise ProfileError(f"{what} is not positive", name, value, "a finite number > 0")
-    return result
+def _defaults(record: type[Any]) -> dict[str, Any]:
+    """Return the values of the fields that an object may lack."""
+    return {item.name: item.default if item.default_factory is MISSING else item.default_factory()
+            for item in fields(record)
+            if item.default is not MISSING or item.default_factory is not MISSING}
 
 
-def latency(value: object, name: str) -> float:
-    """Return ``value`` as a finite latency of :data:`LEAST_MS` or more."""
-    result = positive(value, name, "latency")
-    if result < LEAST_MS:
-        raise ProfileError("latency is too short to be told from rounding", name, value,
-                           f"{LEAST_MS:g} ms or more")
-    return result
+class Values(Fields):
+    """Values that a program passes to a constructor, which come from no file."""
+
+    __slots__ = ()
+
+    def __init__(self, values: object, file: str = "", path: str = "") -> None:
+        super().__init__(values, file, path)
+
+    def refusal(self, key: str, what: str, **details: Any) -> ProfileError:
+        """Return an error of the object that is constructed."""
+        return ProfileError(what, self._place(key), **details)
 
 
-def batch_size(value: object, name: str) -> int:
-    """Return ``value`` as a whole number from 1 to :data:`MAX_BATCH`."""
-    result = count(value, name)
-    if result > MAX_BATCH:
-        raise ProfileError("batch is too large", name, value, f"at most {MAX_BATCH}")
-    return result
+def _plain(value: Any) -> Any:
+    if isinstance(value, ProfileRecord):
+        return value.to_document()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        nested = value and isinstance(value[0], tuple | ProfileRecord)
+        return [_plain(item) for item in value] if nested else list(value)
+    return value
 
 
-def count(value: object, name: str) -> int:
-    """Return ``value`` as a whole number >= 1."""
-    rule = whole(1)
-    if not rule.holds(value):
-        raise ProfileError("not a positive whole number", name, value, rule.allowed)
-    return int(value)  # type: ignore[call-overload, no-any-return]
+def read_name(item: Fields, key: str) -> str:
+    """Read a text that is not blank and has no control characters."""
+    value = item.value(key)
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise item.refusal(key, "not a name", value=value,
+                           allowed="a non-empty string without control characters")
+    return value
 
 
-def check_models(models: Sequence[Any]) -> dict[str, int]:
-    """Refuse no models, and two of one name; return the place of each name."""
-    if not models:
-        raise ProfileError("no models", "models", [], "one or more models")
+Name = Annotated[str, Reader(read_name, {"type": "string", "pattern": "\\S"})]
+BatchSize = Annotated[int, Whole(1, MAX_BATCH)]
+LATENCY = Rule(f"a finite number of ms >= {LEAST_MS:g}, below which rounding decides",
+               lambda value: LEAST_MS <= value < math.inf, bounds=(("minimum", LEAST_MS),))
+Latency = Annotated[float, LATENCY]
+
+
+def check_models(item: Fields, models: Sequence[Any]) -> dict[str, int]:
+    """Refuse two models of one name; return the place of each name in the field ``models``."""
     places: dict[str, int] = {}
     for i, model in enumerate(models):
         if places.setdefault(model.name, i) != i:
-            raise ProfileError("duplicate model", f"models[{i}].name", model.name,
-                               "each name once")
+            raise item.refusal(f"models[{i}].name", "duplicate model", value=model.name,
+                               allowed="each name once")
     return places
-
-
-def text(value: object, name: str) -> str:
-    """Return ``value`` as a string that is not blank and has no control characters."""
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ProfileError("not a name", name, value,
-                           "a non-empty string without control characters")
-    return value

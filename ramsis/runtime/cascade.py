@@ -236,9 +236,7 @@ def cascade_table(item: Fields, models: int, max_batch: int | None = None) -> Ca
                            allowed=f"{models} entries")
     counts = [0 if part.value("share") == [] else len(part.items("share")) for part in by_model]
     second_ms = item.numbers("second_ms", POSITIVE)
-    if any(after < before for before, after in pairwise(second_ms)):
-        raise item.refusal("second_ms", "times fall", value=second_ms,
-                           allowed="times that do not fall")
+    item.check_rising("second_ms", second_ms, strictly=False)
     return CascadeTable(
         second=item.whole("second", 0, models - 1),
         levels_per_fresh=item.number("levels_per_fresh", NON_NEGATIVE),
@@ -319,6 +317,5 @@ def _thresholds(part: Fields, bins: int) -> list[float]:
     if bins < 2:
         return []
     edges = part.numbers("thresholds", FINITE, bins - 1)
-    if any(after <= before for before, after in pairwise(edges)):
-        raise part.refusal("thresholds", "not rising", value=edges)
+    part.check_rising("thresholds", edges)
     return edges

@@ -81,7 +81,7 @@ class SizedTables(NamedTuple):
         rule = fields.child("rule")
         rule.only(_KEYS)
         edges = rule.wholes("edges", 1, _MAX_SIZE)
-        _check_rising(rule, "edges", edges)
+        rule.check_rising("edges", edges)
         classes = len(edges)
         if classes > MAX_CELLS:
             raise rule.refusal("edges", "too many classes", value=classes,
@@ -89,7 +89,7 @@ class SizedTables(NamedTuple):
         bins = rule.whole("bins", 1, MAX_CELLS // classes)
         price = rule.numbers("price", NON_NEGATIVE)
         sizes = rule.wholes("sizes", 1)
-        _check_rising(rule, "sizes", sizes)
+        rule.check_rising("sizes", sizes)
         law = rule.text("law", LAWS)
         if law == "padded" and sizes[-1] < edges[-1]:
             raise rule.refusal("sizes", "no times of the largest class", value=sizes[-1],
@@ -112,12 +112,6 @@ def _plan(fields: Fields, models: Sequence[str]) -> SizedPlan | None:
         return None
     plan.only(("model", "keep"))
     return SizedPlan(models.index(plan.text("model", models)), plan.number("keep", FRACTION))
-
-
-def _check_rising(fields: Fields, key: str, values: Sequence[int]) -> None:
-    for low, high in pairwise(values):
-        if high <= low:
-            raise fields.refusal(key, "not rising", value=high, allowed=f"above {low}")
 
 
 def _grid(fields: Fields, key: str, rows: int, columns: int) -> list[list[int]]:

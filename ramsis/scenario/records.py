@@ -39,11 +39,6 @@ def _one_or_more(item: Fields, key: str) -> tuple[float, ...]:
     return (item.number(key, POSITIVE),) if alone else tuple(item.numbers(key, POSITIVE))
 
 
-def _check_rising(values: tuple[float, ...], item: Fields, key: str) -> None:
-    if sorted(values) != list(values):
-        raise item.refusal(key, "quantiles fall", value=values, allowed="rising numbers")
-
-
 def _workload(item: Fields, key: str) -> WorkloadOf:
     return workload_from_fields(item.child(key))
 
@@ -126,7 +121,7 @@ class BatchTime(Record):
         if (self.latency_ms is None) == (not self.quantiles_ms):
             raise item.refusal("latency_ms", "stated nowhere, or twice",
                                allowed="one of latency_ms, quantiles_ms")
-        _check_rising(self.quantiles_ms, item, "quantiles_ms")
+        item.check_rising("quantiles_ms", self.quantiles_ms, strictly=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +151,7 @@ class Inference(Record):
 
     def check(self, item: Fields) -> None:
         """Refuse decreasing quantiles."""
-        _check_rising(self.output_tokens, item, "output_tokens")
+        item.check_rising("output_tokens", self.output_tokens, strictly=False)
 
 
 @dataclass(frozen=True, slots=True)

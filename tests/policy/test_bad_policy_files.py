@@ -148,7 +148,7 @@ REST = {
                                  "models[0].quantiles_ms: unknown field"),
     "quantiles that fall": (both(put("service", value="distribution"),
                                  put("models", 0, "quantiles_ms", value=[[1.0, 2.0], [3.0, 2.0]])),
-                            "models[0].quantiles_ms[1]: quantiles fall"),
+                            "models[0].quantiles_ms[1][1]: numbers fall: got 2.0"),
     "quantiles for too few batches": (both(put("service", value="distribution"),
                                            put("models", 0, "quantiles_ms", value=[[1.0, 2.0]])),
                                       "models[0].quantiles_ms: not two or more quantiles"),

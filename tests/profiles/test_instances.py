@@ -46,7 +46,7 @@ def test_optional_columns(tmp_path):
 @pytest.mark.parametrize(("text", "says"), [
     (LONG + "r,1,0,1,5,200\n", "line 2, batch: not a valid number: got 0"),
     (LONG + "r,1,1,1,-5,200\n", "line 2, latency_ms"),
-    (LONG + "r,1,1,1,5,nan\n", "line 2, throughput_rps: not finite: got nan"),
+    (LONG + "r,1,1,1,5,nan\n", "line 2, throughput_rps: value is not positive: got nan"),
     (LONG + "r,1,1,1,5,200\nr,1,1,1,6,200\n", "line 3: the same case stands twice: got 'r'"),
     (LONG + "r,1,1,1,0,0\n", "no batch fits any instance"),
     (LONG.replace("_ms", "_us") + "r,1,1,1,5,200\n", "unknown column or unit: got 'latency_us'"),

@@ -40,7 +40,7 @@ def test_a_profile_file_of_one_model_needs_no_accuracy(tmp_path):
     document = {"format": "ramsis.profile/1", "name": "one", "models": [model]}
     assert load(str(written(tmp_path, json.dumps(document), "one.json"))).models[0].accuracy == 1
     document["models"] = [model, {**model, "name": "n"}]
-    with pytest.raises(InputFileError, match=r"models\[0\]\.accuracy: missing"):
+    with pytest.raises(InputFileError, match=r"models\[0\]\.accuracy: field is missing"):
         load(str(written(tmp_path, json.dumps(document), "two.json")))
 
 

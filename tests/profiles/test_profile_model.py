@@ -32,23 +32,23 @@ def test_a_latency_must_be_a_finite_positive_number(field, value):
     ({"batch": 1.5}, "^batch: "),
     ({"batch": True}, "^batch: "),
     ({"n": 0}, "^n: "),
-    ({"std_ms": -0.1}, "^std_ms: standard deviation is negative"),
+    ({"std_ms": -0.1}, "^std_ms: .*>= 0"),
     ({"p95_ms": None}, "^p95_ms: missing; allowed: .*quantiles_ms"),
     ({"p95_ms": None, "min_ms": 1.0, "std_ms": 1.0}, "^p95_ms: missing"),
     ({"p90_ms": 11.0}, "^p95_ms: p95_ms is below p90_ms"),
     ({"min_ms": 9.0, "max_ms": 8.0, "p95_ms": 10.0}, "^max_ms: max_ms is below p95_ms"),
     ({"min_ms": 9.0, "mean_ms": 8.0}, "^mean_ms: outside min_ms … max_ms"),
-    ({"quantiles_ms": [1.0]}, "^quantiles_ms: not a list of quantiles"),
-    ({"quantiles_ms": "abc"}, "^quantiles_ms: not a list of quantiles"),
-    ({"quantiles_ms": [1.0, -2.0]}, r"^quantiles_ms\[1\]: latency is not positive"),
-    ({"quantiles_ms": [1.0, 3.0, 2.0]}, r"^quantiles_ms\[2\]: quantiles fall"),
+    ({"quantiles_ms": [1.0]}, "^quantiles_ms: too few quantiles"),
+    ({"quantiles_ms": "abc"}, "^quantiles_ms: not a list"),
+    ({"quantiles_ms": [1.0, -2.0]}, r"^quantiles_ms\[1\]: not a valid number: got -2"),
+    ({"quantiles_ms": [1.0, 3.0, 2.0]}, r"^quantiles_ms\[2\]: numbers fall"),
     ({"quantiles_ms": [1.0, 30.0], "max_ms": 20.0}, r"^quantiles_ms\[1\]: outside min_ms"),
     ({"quantiles_ms": [1.0, 9.0], "min_ms": 5.0}, r"^quantiles_ms\[0\]: outside min_ms"),
-    ({"quantile_levels": [0.5, 1.0]}, "^quantile_levels: levels without quantiles"),
+    ({"quantile_levels": [0.5, 1.0]}, "^quantile_levels: not a level for .*quantiles_ms"),
     ({"quantiles_ms": [1.0, 9.0], "quantile_levels": [0.5]},
      "^quantile_levels: not a level for each quantile"),
     ({"quantiles_ms": [1.0, 9.0], "quantile_levels": [0.5, 0.5]},
-     r"^quantile_levels\[1\]: levels do not rise"),
+     r"^quantile_levels\[1\]: numbers do not rise"),
 ])
 def test_a_batch_profile_refuses(values, message):
     with pytest.raises(ProfileError, match=message):
@@ -108,9 +108,9 @@ ONE = BatchProfile(1, p95_ms=1.0)
     ({"accuracy": 75}, r"in percent\? then write 0\.75"),
     ({"batches": (BatchProfile(2, p95_ms=1.0), BatchProfile(4, p95_ms=2.0))},
      r"^batches: no batch-1 profile: got \[2, 4\]"),
-    ({"batches": ()}, "no batch-1 profile"),
+    ({"batches": ()}, "^batches: not a list"),
     ({"batches": (ONE, ONE)}, r"^batches\[1\]\.batch: duplicate batch size: got 1"),
-    ({"batches": (1,)}, "^batches: not a list of profiles"),
+    ({"batches": (1,)}, r"^batches\[0\]: not an object: got 1"),
     ({"memory_mb": 0}, "^memory_mb: "), ({"load_ms": -1.0}, "^load_ms: "),
     ({"name": " "}, "^name: "),
 ])
@@ -123,7 +123,7 @@ def test_a_set_has_a_name_and_models_each_once_with_ascending_batches():
     assert [item.batch for item in model("a", 0.5, {4: 2.0, 1: 1.0}).batches] == [1, 4]
     with pytest.raises(ProfileError, match=r"^name: "):
         ProfileSet("", (model("a", 0.5, {1: 1.0}),))
-    with pytest.raises(ProfileError, match=r"^models: no models"):
+    with pytest.raises(ProfileError, match=r"^models: not a list"):
         profile_set()
     with pytest.raises(ProfileError, match=r"^models\[1\]\.name: duplicate model: got 'a'"):
         profile_set(model("a", 0.5, {1: 1.0}), model("a", 0.6, {1: 2.0}))
@@ -173,8 +173,8 @@ def _sent(profile: ProfileSet) -> ProfileSet:
 @pytest.mark.parametrize("values", [{"p95_ms": 9e-5}, {"quantiles_ms": [1e-6, 1.0]},
                                     {"mean_ms": 1.0, "min_ms": 1e-300}], ids=str)
 def test_latencies_that_rounding_would_decide_on_are_refused(values):
-    with pytest.raises(InvalidValueError, match=r"too short to be told from rounding: got .*; "
-                                                r"allowed: 0\.0001 ms or more"):
+    with pytest.raises(InvalidValueError, match=r"got .*; allowed: .*0\.0001, below which "
+                                                r"rounding decides"):
         BatchProfile(1, **values)
     assert BatchProfile(1, p95_ms=1e-4).p95_ms == 1e-4
 

@@ -60,18 +60,18 @@ def test_a_front_between_models_has_no_sizes():
     ({"unit": " "}, "unit: not a name"),
     ({"law": "mean"}, "law: unknown law: got 'mean'; allowed: padded, packed"),
     ({"counts": (2, 4)}, "counts: no times of single requests: got 2"),
-    ({"counts": (1, 1)}, r"counts\[1\]: counts do not rise: got 1; allowed: above 1"),
-    ({"counts": "14"}, "counts: not a list of values"),
-    ({"sizes": (0, 8)}, r"sizes\[0\]: not a positive whole number: got 0"),
-    ({"sizes": (8, 8)}, r"sizes\[1\]: sizes do not rise: got 8; allowed: above 8"),
-    ({"sizes": (8.5, 9)}, r"sizes\[0\]: not a positive whole number: got 8.5"),
+    ({"counts": (1, 1)}, r"counts\[1\]: numbers do not rise: got 1; allowed: above 1"),
+    ({"counts": "14"}, "counts: not a list"),
+    ({"sizes": (0, 8)}, r"sizes\[0\]: .*: got 0; allowed: a whole number >= 1"),
+    ({"sizes": (8, 8)}, r"sizes\[1\]: numbers do not rise: got 8; allowed: above 8"),
+    ({"sizes": (8.5, 9)}, r"sizes\[0\]: .*: got 8.5; allowed: a whole number >= 1"),
     ({"sizes": (8, 65537)}, r"sizes\[1\]: size is too large: got 65537; .*larger unit"),
     ({"sizes": (8,), "p95_ms": ((2.0,), (5.0,))}, "sizes: too few values"),
     ({"p95_ms": None}, "no latency statistic"),
-    ({"p95_ms": ((2.0, 6.0),)}, "p95_ms: not a list of values: .* a row for each count"),
-    ({"p95_ms": ((2.0, 6.0), (5.0,))}, r"p95_ms\[1\]: not a list of values"),
-    ({"p95_ms": ((2.0, 6.0), (5.0, 0.0))}, r"p95_ms\[1\]\[1\]: latency is not positive"),
-    ({"p95_ms": ((2.0, 6.0), (5.0, 1e13))}, r"p95_ms\[1\]\[1\]: latency is too long"),
+    ({"p95_ms": ((2.0, 6.0),)}, "p95_ms: list has the wrong length: .* 2 entries"),
+    ({"p95_ms": ((2.0, 6.0), (5.0,))}, r"p95_ms\[1\]: list has the wrong length: .* 2 entries"),
+    ({"p95_ms": ((2.0, 6.0), (5.0, 0.0))}, r"p95_ms\[1\]\[1\]: .*got 0.0; .*from 0.0001"),
+    ({"p95_ms": ((2.0, 6.0), (5.0, 1e13))}, r"p95_ms\[1\]\[1\]: .*got 1000.*; .*to 1e\+12"),
     ({"p95_ms": ((2.0, None), (5.0, 8.0))}, r"p95_ms\[0\]\[1\]: no time of a single request"),
 ])
 def test_wrong_times_are_refused(changes, message):
@@ -95,7 +95,7 @@ def test_a_file_says_where_it_is_wrong(tmp_path):
             jsonschema.validate(changed, SCHEMA)
     del document["models"][0]["sized"]["counts"]
     path.write_text(json.dumps(document))
-    with pytest.raises(InputFileError, match=r"sized\.counts: missing"):
+    with pytest.raises(InputFileError, match=r"sized\.counts: field is missing"):
         load(path)
 
 

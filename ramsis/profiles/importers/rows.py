@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from ramsis import files
-from ramsis.errors import InputFileError, check_known
+from ramsis.errors import POSITIVE, InputFileError, check_known
 from ramsis.numerals import decimal_number, whole_number
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.sized import SizedTimes
-from ramsis.profiles.values import MAX_MODELS, ProfileError, placed, positive
+from ramsis.profiles.values import MAX_MODELS, placed
 
 STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 SAMPLE = "sample"
@@ -92,10 +92,8 @@ class CsvRow:
 
     def positive(self, column: str) -> float:
         """Return a cell as a finite number > 0."""
-        try:
-            return positive(self.number(column), column, "value")
-        except ProfileError as error:
-            raise InputFileError(error.at(self.at(column))) from error
+        return POSITIVE.required(self.at(column), self.number(column), "value is not positive",
+                                 InputFileError)
 
     def same(self, column: str, before: _Value | None, value: _Value) -> _Value:
         """Check that a value equals that of earlier rows, if any, and return it."""

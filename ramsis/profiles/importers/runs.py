@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError, check_known
+from ramsis.errors import FINITE, InputFileError, InvalidValueError, check_known
 from ramsis.files import parsed
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import QUANTILES, MeasuredModel, read_text
 from ramsis.profiles.sized import Law
-from ramsis.profiles.values import number, placed
+from ramsis.profiles.values import placed
 
 _UNITS = ("ns", "us", "ms", "s")
 _ACCURACY_UNITS = ("percent", "fraction")
@@ -114,8 +114,7 @@ class Node:
 
     def number(self) -> float:
         """Return a finite number; refuse another value."""
-        with placed(str):
-            return number(self.value, self.where)
+        return FINITE.required(self.where, self.value, "not a number", InputFileError)
 
     def positive(self) -> float:
         """Return a finite number > 0; refuse another value."""
