@@ -39,7 +39,7 @@ def test_as_many_are_dropped_as_came_too_early(nodes, workers):
         dropped = 1 + (count + mdp.nodes.offset[i]) // workers
         assert mdp.overdue[i].sum() == pytest.approx(chance @ dropped, rel=1e-6)
     assert not mdp.overdue[: late[0]].any()
-    np.testing.assert_allclose(mdp.continuation.sum(axis=1), 1.0, atol=1e-9)
+    np.testing.assert_allclose(mdp.onward(np.ones(len(mdp.reached[0]))), 1.0, atol=1e-9)
 
 
 @pytest.mark.slow

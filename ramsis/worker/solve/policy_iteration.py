@@ -396,7 +396,7 @@ def _by_gmres(mdp: VariableMDP, policy: IntArray, near: FloatArray) -> VariableV
 
     def left(value: FloatArray) -> FloatArray:
         result = value + cost * (share * float(value.sum()))
-        result[served] -= after_service(np.asarray(whole.continuation @ value))
+        result[served] -= after_service(whole.onward(value))
         result[part] -= np.asarray(after_part @ value)
         return result
 

@@ -125,7 +125,7 @@ def state_frequency(mdp: StructuredMDP, evaluation: NodeEvaluation) -> StateFreq
     dropped at bin 0.
     """
     frequency = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
-    frequency[mdp.reached] = np.asarray(evaluation.node_frequency @ mdp.continuation)
+    frequency[mdp.reached] = mdp.onto_states(evaluation.node_frequency[None].copy())[0]
     if mdp.drops is not None:
         service = mdp.problem.outcome(evaluation.policy).service
         for n in range(len(frequency) - 1, 0, -1):  # a drop may lead to a further one
@@ -141,7 +141,7 @@ def _evaluate(
     reference: int | None, restart: float,
 ) -> NodeEvaluation:
     """Evaluate a policy on the smaller of two chains: that between nodes, or between states."""
-    continuation, (policy, outcome, states) = mdp.continuation, evaluated
+    policy, outcome, states = evaluated
     reward, cost = rewards_and_costs(mdp, states, outcome)
     excess = mdp.charged_excess
     price = mdp.problem.violation_price
@@ -152,8 +152,7 @@ def _evaluate(
         # Between nodes: u = (A·r − p·e) − g·(A·c + e) + A·F·u.
         rows = to_nodes(mdp, states)
         chain = DenseChain(
-            mdp.onward(rows), np.asarray(continuation @ reward) - fined,
-            np.asarray(continuation @ cost) + excess, empty)
+            mdp.onward(rows), mdp.onward(reward) - fined, mdp.onward(cost) + excess, empty)
         del rows  # the largest array: its memory serves the factorisation
         solution = solve_chain(chain, restart, reference)
         value, frequency = solution.value, solution.frequency
@@ -163,10 +162,10 @@ def _evaluate(
         kernel, beyond = state_kernel(mdp, states)
         beyond += restart * (excess[-1] - beyond)
         chain = DenseChain(kernel, reward - price * beyond, cost + beyond,
-                           np.asarray(continuation.T @ empty))
+                           np.asarray(mdp.continuation.T @ empty))
         solution = solve_chain(chain, restart, reference)
         # Back to nodes: u = A·V − g·e − p·e, and the frequencies v·F, restarts included.
-        value = np.asarray(continuation @ solution.value) - solution.gain * excess - fined
+        value = mdp.onward(solution.value) - solution.gain * excess - fined
         frequency = node_frequency(mdp, states, solution.frequency)
         frequency += restart * (solution.frequency.sum() * empty - frequency)
     return NodeEvaluation(policy, solution.gain, value, frequency, solution.reference,

@@ -47,7 +47,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.sparse import csr_array
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
@@ -287,28 +286,9 @@ class AfterDrops(NamedTuple):
     # busy periods
     reach: FloatArray
     idle: FloatArray
-    # shape (I+L, S): the continuation with rows of zeros for the overdue nodes
-    others: csr_array[np.float64]
     # shape (J, N+1): expected number of overdue requests that are dropped with n = 1 … N queued,
     # and with more
     found: FloatArray
-
-    def onward(self, rows: FloatArray) -> FloatArray:
-        """Return the continuation times ``rows`` of states, (S, X), without forming its rows."""
-        result = np.asarray(self.others @ rows)
-        result[self.nodes] = (self.reach @ result[: self.reach.shape[1]]
-                              + self.idle @ result[len(result) - self.idle.shape[1] :])
-        return result
-
-
-class Continuation(NamedTuple):
-    """Transitions from nodes to states (the continuation)."""
-
-    reached: tuple[IntArray, IntArray]  # the states (n − 1, j) that some node leads to, shape (S,)
-    # P(state | node), the starts of busy periods last, shape (I+L, S)
-    transition: csr_array[np.float64]
-    excess: FloatArray  # expected requests beyond N + 1, shape (I+L,)
-    late: AfterDrops | None = None  # of the overdue nodes, if there are any
 
 
 class QueueFound(NamedTuple):
@@ -338,41 +318,29 @@ def phase_after_drops(queue: WorkerQueue, nodes: NodeSet) -> FloatArray:
 
 
 def after_drops(
-    continuation: Continuation, late: IntArray, phase: FloatArray, at_slo: Passage,
+    weights: FloatArray, excess: FloatArray, late: IntArray, phase: FloatArray, at_slo: Passage,
     queue: QueueFound
-) -> Continuation:
-    """Return the continuation with the rows of overdue nodes filled in.
+) -> AfterDrops:
+    """Return the continuation from overdue nodes; set their ``excess``.
 
     Parameters
     ----------
-    continuation : Continuation
-        Transitions with rows of zeros for the overdue nodes ``late``, (J,).
+    weights : ndarray, shape (I, N+1)
+        P(n' = 1 … N) and P(n' > N) given each node; 0 for the overdue nodes ``late``, (J,).
+    excess : ndarray, shape (I+L,)
+        Expected requests beyond N + 1.
     phase : ndarray, shape (J, R)
-        P(phase after all drops) of these nodes, in the order of the passages' rows.
+        P(phase after all drops) of the overdue nodes, in the order of the passages' rows.
     at_slo : Passage
         First passage of a service that lasts for the SLO.
     queue : QueueFound
         Queue given each overdue node, before the drops.
     """
     # After the drops a node leads to where a service of the SLO does from its new phase.
-    transition, excess = continuation.transition, continuation.excess
-    upto, last = len(at_slo.reach), transition.shape[0] - len(at_slo.idle)
+    upto, last = len(at_slo.reach), len(excess) - len(at_slo.idle)
     reach, idle = phase @ at_slo.reach.T, phase @ at_slo.idle.T
-    behind = np.asarray(reach @ transition[:upto])
-    rows = behind + idle @ transition[last:]
     # The queue after the drops, P(n' − d = 1 … N); where the worker is idle it has no requests.
-    by_length = np.zeros_like(queue.queued)
-    lengths, first = np.unique(continuation.reached[0], return_index=True)  # these do not fall
-    by_length[:, lengths] = np.add.reduceat(behind, first, axis=1)
-    left = QueueFound(by_length, reach @ excess[:upto])
-    onward = np.zeros(len(excess))
-    onward[late] = left.excess + idle @ excess[last:]
+    left = QueueFound(reach @ weights[:upto], reach @ excess[:upto])
+    excess[late] = left.excess + idle @ excess[last:]
     # P(n' >= n) − P(n' − d >= n) for each n; see *Found* in the module's text.
-    dropped = np.maximum(queue.at_least() - left.at_least(), 0.0)
-    node, column = np.nonzero(rows)
-    entries = np.zeros(len(excess), dtype=np.int64)
-    entries[late] = np.bincount(node, minlength=len(late))
-    drops = csr_array((rows[node, column], column, np.append(0, np.cumsum(entries))),
-                      shape=transition.shape)
-    return Continuation(continuation.reached, csr_array(transition + drops), excess + onward,
-                        AfterDrops(late, reach, idle, transition, dropped))
+    return AfterDrops(late, reach, idle, np.maximum(queue.at_least() - left.at_least(), 0.0))

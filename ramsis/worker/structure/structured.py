@@ -45,7 +45,6 @@ from ramsis.worker.problem.checks import MAX_NUMBERS
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
 from ramsis.worker.structure.first_passage import (
     AfterDrops,
-    Continuation,
     Passage,
     Passages,
     QueueFound,
@@ -105,7 +104,8 @@ class StructuredMDP:
     reached : tuple of two int ndarrays, shape (S,)
         The states (n − 1, j) that some node leads to with a probability above 1e-15.
     continuation : csr_array, shape (I+L, S)
-        P(state | node), and last P(state | start of a busy period).
+        P(state | node), and last P(state | start of a busy period); 0 for overdue nodes that
+        ``late`` has.
     excess : ndarray, shape (I+L,)
         Expected requests beyond N + 1 at each node.
     passages : Passages
@@ -139,19 +139,21 @@ class StructuredMDP:
         return dropped
 
     def onward(self, rows: FloatArray) -> FloatArray:
-        """Return the continuation times an array over states, (S, X)."""
-        if self.late is None:
-            return np.asarray(self.continuation @ rows)
-        return self.late.onward(rows)
+        """Return the continuation times an array over states, (S,) or (S, X)."""
+        result = np.asarray(self.continuation @ rows)
+        if self.late is not None:
+            reach, idle = self.late.reach, self.late.idle
+            result[self.late.nodes] = (reach @ result[: reach.shape[1]]
+                                       + idle @ result[len(result) - idle.shape[1] :])
+        return result
 
     def onto_states(self, rows: FloatArray) -> FloatArray:
         """Return ``rows`` over nodes, (X, I+L), times the continuation; overwrites ``rows``."""
-        onward = self.continuation
         if self.late is not None:
-            onward, dropped = self.late.others, rows[:, self.late.nodes]
+            dropped = rows[:, self.late.nodes]
             rows[:, : self.late.reach.shape[1]] += dropped @ self.late.reach
             rows[:, rows.shape[1] - self.late.idle.shape[1] :] += dropped @ self.late.idle
-        return np.ascontiguousarray(np.asarray(onward.T @ rows.T).T)
+        return np.ascontiguousarray(np.asarray(self.continuation.T @ rows.T).T)
 
     @cached_property
     def charged_excess(self) -> FloatArray:
@@ -165,7 +167,7 @@ class StructuredMDP:
     def node_values(self, value: FloatArray, gain: float = 0.0) -> FloatArray:
         """Return node values u, (I+L,), from state values (N+1, D+1), less excess at its price."""
         price = gain + self.problem.violation_price
-        result: FloatArray = self.continuation @ value[self.reached] - price * self.charged_excess
+        result: FloatArray = self.onward(value[self.reached]) - price * self.charged_excess
         return result
 
     def service_values(self, node_value: FloatArray) -> FloatArray:
@@ -193,11 +195,13 @@ class StructuredMDP:
     @cached_property
     def state_transitions(self) -> dict[float, tuple[FloatArray, FloatArray]]:
         """P(next state | r), (S, K), and the charged excess, (K,), by service time in ms."""
-        onward, excess = csr_array(self.continuation.T), self.charged_excess
+        excess = self.charged_excess
         last = len(excess) - self.passages.idle_starts
         by_service = {}
         for latencies_ms, nodes, reach, idle in self.passages.blocks(_BLOCK_NUMBERS):
-            transition = np.asarray(onward[:, nodes] @ reach + onward[:, last:] @ idle)
+            rows = np.zeros((reach.shape[1], len(excess)))
+            rows[:, nodes], rows[:, last:] = reach.T, idle.T
+            transition = self.onto_states(rows).T
             beyond, services = excess[nodes] @ reach + excess[last:] @ idle, len(latencies_ms)
             for latency, matrix, more in zip(latencies_ms, np.split(transition, services, axis=1),
                                              np.split(beyond, services), strict=True):
@@ -282,7 +286,7 @@ def build_structured(
     check_number_of("cells", cells_per_slo, where="cells_per_slo", most=_MOST_CELLS)
     node_set = _nodes(problem, nodes, cells_per_slo)
     starts = busy_period_start(problem)
-    onward = _continuation(problem, node_set, starts)
+    reached, continuation, excess, late = _continuation(problem, node_set, starts)
     passages = first_passages(problem, node_set, problem.services.latency_ms, starts)
     drops = None
     if problem.late is LateRule.DROP and not problem.batching.partial:
@@ -291,8 +295,8 @@ def build_structured(
                                   lambda: second_slack_distribution(problem, longest))
         drops = DropTransitions(next_slack, starts.distribution.T)
     phase = problem.once("phase", problem.max_queue, lambda: phase_distribution(problem))
-    return StructuredMDP(problem, node_set, phase, onward.reached, onward.transition,
-                         onward.excess, passages, drops, onward.late)
+    return StructuredMDP(problem, node_set, phase, reached, continuation, excess, passages, drops,
+                         late)
 
 
 def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSet:
@@ -315,10 +319,13 @@ def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSe
 
 def _continuation(
     problem: WorkerProblem, nodes: NodeSet, starts: BusyPeriodStart
-) -> Continuation:
-    """Return transitions and excess from slack nodes and busy-period starts to the next states."""
+) -> tuple[tuple[IntArray, IntArray], csr_array[np.float64], FloatArray, AfterDrops | None]:
+    """Return the transitions from slack nodes and busy-period starts to the next states.
+
+    They are ``reached``, ``continuation``, ``excess`` and ``late`` of :class:`StructuredMDP`.
+    """
     weights, excess = continuation_weights(problem, nodes)
-    # Overdue nodes have no transitions of their own: after_drops fills their rows in.
+    # Overdue nodes have no transitions of their own, but means of those of other nodes.
     late = np.flatnonzero(nodes.overdue)
     queue = QueueFound(weights[late], excess[late])
     weights[late], excess[late] = 0.0, 0.0
@@ -337,13 +344,12 @@ def _continuation(
          np.append(0, np.cumsum(entries))),
         shape=(len(nodes) + len(started), len(states)),
     )
-    beyond = np.maximum(starts.queued - top - 1.0, 0.0)
-    complete = Continuation(np.divmod(states, problem.bins + 1), continuation,
-                            np.append(excess, beyond))
-    if not len(late):
-        return complete
-    return after_drops(complete, late, phase_after_drops(problem, nodes),
-                       first_passage(problem, nodes, problem.slo_ms, starts), queue)
+    excess = np.append(excess, np.maximum(starts.queued - top - 1.0, 0.0))
+    after = after_drops(
+        np.where(weights > NEGLIGIBLE, weights, 0.0), excess, late,
+        phase_after_drops(problem, nodes),
+        first_passage(problem, nodes, problem.slo_ms, starts), queue) if len(late) else None
+    return np.divmod(states, problem.bins + 1), continuation, excess, after
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,7 +110,7 @@ class VariableMDP:
         """Return value and code of the best whole-queue batch, and the value of ``codes``."""
         whole, problem = self.whole, self.problem
         price = gain + problem.violation_price
-        node_value = np.asarray(whole.continuation @ value) - price * whole.charged_excess
+        node_value = whole.onward(value) - price * whole.charged_excess
         service_values = whole.service_values(node_value)
         best = np.full(codes.shape, -np.inf)
         kept, arg = best.copy(), codes.copy()
@@ -192,10 +192,8 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
             allowed=f"up to {MAX_LIKELY}: a coarser grid, a smaller max_queue, or "
             "maximal batching")
     among = columns[whole.reached]
-    late = whole.late and whole.late._replace(
-        others=_onto_likely(whole.late.others, among, len(states)))
     whole = replace(whole, reached=np.divmod(states, problem.bins + 1),
-                    continuation=_onto_likely(whole.continuation, among, len(states)), late=late)
+                    continuation=_onto_likely(whole.continuation, among, len(states)))
     partial = partial_actions(whole, columns, likely, after_drop, lambda _: True)
     return VariableMDP(maximal, whole, columns, partial, after_drop)
 

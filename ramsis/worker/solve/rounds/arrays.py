@@ -83,9 +83,8 @@ def model_of(mdp: StructuredMDP) -> StructuredArrays:
     """Return the arrays of the structured form for the compiled rounds."""
     drops = mdp.drops
     reach, idle, row, nodes = mdp.passages.arrays()
-    late, onward = mdp.late, mdp.continuation
-    if late is not None:
-        onward, overdue, late_reach, late_idle = late.others, late.nodes, late.reach, late.idle
+    if mdp.late is not None:
+        overdue, late_reach, late_idle, _ = mdp.late
     else:
         overdue, late_reach = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
         late_idle = np.zeros((0, idle.shape[1]))
@@ -94,7 +93,7 @@ def model_of(mdp: StructuredMDP) -> StructuredArrays:
         np.zeros((0, 0, 0)) if drops is None else drops.next_slack,
         np.zeros((0, mdp.phase.shape[2])) if drops is None else np.ascontiguousarray(
             drops.emptied),
-        reach, idle, row, nodes, matrix_of(onward), overdue, late_reach, late_idle,
+        reach, idle, row, nodes, matrix_of(mdp.continuation), overdue, late_reach, late_idle,
         mdp.charged_excess, mdp.problem.violation_price)
 
 
