@@ -24,6 +24,7 @@ from ramsis.arrays import ratio
 from ramsis.arrivals import Arrivals
 from ramsis.cluster import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
+from ramsis.mdp.dense_chain import one_thread
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.headroom import Replays
@@ -77,8 +78,9 @@ def modelled_policy(
     does not know the arrival process, the rates are those of the short replays that chose the
     planned load.
     """
-    plan = _planner(profile, load_qps, settings)(Replays())
-    return _at_confidence(plan.as_modelled(), settings.confidence)
+    planner = _planner(profile, load_qps, settings)
+    with one_thread():
+        return _at_confidence(planner(Replays()).as_modelled(), settings.confidence)
 
 
 def prepared(
@@ -92,11 +94,13 @@ def prepared(
 
     def promised() -> Policy:
         replays = Replays()
-        plan = planner(replays)
-        policy = (plan.to_be_measured() if can_be_replayed(plan.policy)
-                  else plan.as_modelled())
-        policy = _at_confidence(replayed(policy, replays=replays), settings.confidence)
-        return _with_second_opinions(policy, profile, settings)
+        # Matrices are small: two BLAS threads would spend more time waiting than computing.
+        with one_thread():
+            plan = planner(replays)
+            policy = (plan.to_be_measured() if can_be_replayed(plan.policy)
+                      else plan.as_modelled())
+            policy = _at_confidence(replayed(policy, replays=replays), settings.confidence)
+            return _with_second_opinions(policy, profile, settings)
 
     return promised
 
