@@ -100,7 +100,7 @@ class PlacementProgram:
 
     def variable(self, name: str, low: float | None, high: float | None,
                  integer: bool = False) -> Any:
-        """Add a variable."""
+        """Add a variable with bounds to the program, and return it."""
         category = pulp.LpInteger if integer else pulp.LpContinuous
         return self.lp.add_variable(self._label(name), low, high, category)
 
@@ -135,7 +135,7 @@ class PlacementProgram:
                 *((cut.worker_type, cut.gpus, 1) for cut in self.cuts)]
 
     def of_family(self, family: str) -> list[Quality]:
-        """Return the qualities of a family."""
+        """Return the ways to answer a family's requests (qualities)."""
         return [quality for quality in self.qualities if quality.family == family]
 
 

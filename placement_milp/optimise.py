@@ -76,7 +76,7 @@ _NEGLIGIBLE = 1e-9  # smaller shares of the demand count as 0
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """Result of the staged optimisation."""
+    """Solution of a placement problem, after all stages of its objective."""
 
     # patterns with n_p >= 1, without variants that have no load
     used: tuple[tuple[Pattern, int], ...]
@@ -90,7 +90,7 @@ class Optimum:
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """Objective of a stage."""
+    """Metric that one stage of the optimisation maximises or minimises."""
 
     name: str  # of its metric
     expression: Any  # the metric; in the first stage, with the prices of cost and moves

@@ -150,7 +150,7 @@ class WorkerType(Record):
                                value=self.instance_ms, allowed="together with partitions")
 
     def worker_names(self) -> tuple[str, ...]:
-        """Return a name for each worker."""
+        """Return the workers' names: those that are stated, or the type's name with a number."""
         return self.workers or tuple(f"{self.name}-{i + 1}" for i in range(self.count))
 
     def instance_types(self) -> tuple[WorkerType, ...]:
@@ -237,7 +237,7 @@ class Holding(Record):
 
 @dataclass(frozen=True, slots=True)
 class PlacementObjective(Record):
-    """The objective of a placement problem."""
+    """Objective of a placement problem: its kind, and prices and penalties."""
 
     kind: Annotated[str, KINDS] = "effective-accuracy"
     unserved_penalty: Annotated[
@@ -444,12 +444,12 @@ class Problem(Record):
 
     @property
     def moves_count(self) -> bool:
-        """Whether the objective counts moves."""
+        """Whether the objective has a price or a stage of loading variants onto workers."""
         return self.objective.moving_price > 0.0 or "moving" in self.objective.order
 
     @property
     def held(self) -> dict[str, frozenset[str]]:
-        """Currently held variants by worker."""
+        """Variants that each worker holds now, by the worker's name."""
         return {item.worker: frozenset(item.variants) for item in self.current}
 
     def family(self, name: str) -> Family:

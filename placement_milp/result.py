@@ -104,7 +104,7 @@ class FamilyResult(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Move(WrittenRecord):
-    """Worker whose variants have to change."""
+    """Variants that a worker has to load and to unload."""
 
     worker: str
     load: Annotated[tuple[str, ...], EMPTY]

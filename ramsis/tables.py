@@ -24,7 +24,7 @@ _WIDE = 40  # letters above which a cell of an HTML table may break into lines
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
+    """Column of a table that commands print and pages show."""
 
     key: str  # of the row
     title: str

@@ -141,7 +141,7 @@ def check_importer(format: str, source: Path, folder: Path, given: Given | None 
     contain, such as the batch size.
     """
     class AnyModel(dict[str, float]):
-        """An accuracy for every model."""
+        """Mapping that has the accuracy 0.5 for every model."""
 
         def get(self, key: str, default: object = None) -> float:
             return 0.5

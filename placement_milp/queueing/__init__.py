@@ -59,7 +59,7 @@ class Lane:
 
     @property
     def rate_per_ms(self) -> float:
-        """Rate at full batches."""
+        """Requests per ms that the lane answers in batches of the largest size."""
         return self.batch / self.latency_ms[-1]
 
 

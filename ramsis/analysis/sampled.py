@@ -335,7 +335,7 @@ class _Pooled(NamedTuple):
 
     @property
     def high(self) -> float:
-        """Mean plus two standard deviations."""
+        """Mean plus two standard deviations of the unseen share of late requests."""
         return float(self.mean + 2.0 * self.variance**0.5)
 
 

@@ -127,7 +127,7 @@ class TraceFit:
 
     @property
     def best(self) -> ProcessFit:
-        """Fitted process with the least BIC."""
+        """Fitted arrival process with the smallest Bayesian information criterion."""
         return self.fits[0]
 
 

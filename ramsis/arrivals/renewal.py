@@ -57,7 +57,7 @@ class Renewal(ShippedProcess):
 
     @property
     def gap_cv(self) -> float:
-        """Coefficient of variation of the gaps."""
+        """Coefficient of variation of the gaps between arrivals."""
         return self.cv
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> NDArray[np.float64]:

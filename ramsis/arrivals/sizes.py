@@ -76,12 +76,12 @@ class SizeDistribution:
 
     @property
     def mean(self) -> float:
-        """Mean size."""
+        """Mean size of a request."""
         return float(self.values @ self.probability)
 
     @property
     def largest(self) -> int:
-        """Largest size."""
+        """Largest size that a request may have."""
         return int(self.values[-1])
 
     def quantile(self, level: float) -> int:

@@ -53,7 +53,7 @@ _NORMAL_95 = 1.959963984540054
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """Settings of an audit."""
+    """Settings of an audit of a request log."""
 
     workers: int  # workers of the log, >= 1
     # service times with which batches are compared; by default those of
@@ -76,7 +76,7 @@ class AuditSettings:
 
     @property
     def policies(self) -> dict[str, ComparedScheduler]:
-        """The schedulers, by their texts."""
+        """Compared schedulers by their text; refuse those that make no policies."""
         schedulers = {text: fleet_scheduler(text) for text in self.schedulers}
         for text, scheduler in schedulers.items():
             if not scheduler.makes_policies:
@@ -236,7 +236,7 @@ class _Case:
         return cls(log, settings, service, stated, times, model, batches, factor)
 
     def achieved(self) -> Achieved:
-        """Compute the outcomes of the requests."""
+        """Compute what the log's scheduler achieved: accuracy and violations of the requests."""
         return achieved_of(self.log, self.model, self.times.accuracy, self.batches,
                            self.settings.workers, self.factor)
 

@@ -232,7 +232,7 @@ def write_request_log(
 
 @dataclass(frozen=True)
 class LogFormat:
-    """Format of another program's log."""
+    """Columns and units of a log that another program wrote."""
 
     # column of each field of :data:`FIELDS` or :data:`DERIVED`; by default our names and usual
     # ones

@@ -103,7 +103,7 @@ class _Cuts(NamedTuple):
         return _Cuts(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
 
     def take(self, rows: IntArray) -> _Cuts:
-        """Return the cuts with some indices."""
+        """Return the cuts at the given indices."""
         return _Cuts(*(part[rows] for part in self))
 
 

@@ -48,7 +48,7 @@ class Columns:
 
     @property
     def time_ms(self) -> FloatArray:
-        """Worker time per request."""
+        """Worker time per request of each column, in ms."""
         return self.busy_ms / self.batch
 
     @property

@@ -394,7 +394,7 @@ class _Hull:
 
     @property
     def value(self) -> FloatArray:
-        """Value at each corner."""
+        """Value of the concave hull at each of its corners."""
         return np.cumsum(self.slope * np.diff(self.time_ms, prepend=0.0))
 
     @classmethod

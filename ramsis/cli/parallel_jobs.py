@@ -103,7 +103,7 @@ def rows_of(
 
 
 def value_of(outcome: JobOutcome) -> dict[str, Any]:
-    """Return the result of a job."""
+    """Return the result of a job, or raise its error."""
     if outcome.error is not None or outcome.value is None:
         raise _ERRORS.get(outcome.exit_code, RamsisError)(str(outcome.error))
     return outcome.value

@@ -23,7 +23,7 @@ from ramsis.runtime.routing import DISPATCHES
 
 @dataclass(frozen=True)
 class StationArrivals:
-    """Arrivals of one station."""
+    """Arrival process of one station, as a part of a process that several stations share."""
 
     process: ProcessWithRate  # arrivals at all equal stations together
     every: int = 1  # a station gets every ``every``-th of these arrivals

@@ -120,12 +120,12 @@ class ServiceTimes:
 
     @property
     def max_batch(self) -> int:
-        """Largest batch B."""
+        """Largest batch size B with a service time."""
         return int(self.quantiles_ms.shape[1])
 
     @property
     def distributed(self) -> bool:
-        """Whether times are random."""
+        """Whether service times are random."""
         return int(self.quantiles_ms.shape[2]) > 1
 
     @property

@@ -35,7 +35,7 @@ _DEEPEST = 8  # levels of nested JSON objects
 
 @dataclass(frozen=True)
 class LogKind:
-    """Layout of a program's log."""
+    """How to recognise a program's log, and which of its columns have which meaning."""
 
     title: str  # the program and its format, for messages
     columns: Mapping[str, str]  # column of each field

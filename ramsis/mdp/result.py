@@ -67,7 +67,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """Distance of the two bounds."""
+        """Upper bound less lower bound on the optimum."""
         return self.upper_bound - self.lower_bound
 
     def as_dict(self) -> dict[str, Any]:

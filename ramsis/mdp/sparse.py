@@ -166,7 +166,7 @@ class SparseMDP:
 
     @property
     def n_states(self) -> int:
-        """S, the number of states."""
+        """Number of states, S."""
         return int(self.transition.shape[1])
 
     @property

@@ -242,7 +242,7 @@ def _check_type(scenario: Scenario, grow: str) -> None:
 
 
 def _check(max_violation: float, seeds: Sequence[int], most: int | None) -> None:
-    """Refuse numbers out of range."""
+    """Refuse settings of a capacity search that are out of range."""
     BELOW_ONE.check("no share of violations", max_violation=max_violation)
     if not len(seeds):
         raise InvalidValueError("none", where="seeds", allowed="one or more")

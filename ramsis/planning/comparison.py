@@ -133,7 +133,7 @@ def compare(
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """The groups of a scenario."""
+    """Groups of requests that a comparison reports: by stream, tenant, family, model or copy."""
 
     by: str  # one of :data:`GROUPINGS`
     names: tuple[str, ...]  # of the groups

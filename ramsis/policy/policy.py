@@ -457,7 +457,7 @@ def _padded(rows: Sequence[Sequence[Any]]) -> FloatArray:
 
 
 def _frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return a private read-only copy."""
+    """Return a copy of an array that cannot be written to."""
     array = np.array(values, dtype=dtype)
     array.setflags(write=False)
     return array

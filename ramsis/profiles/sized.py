@@ -157,7 +157,7 @@ class SizedTimes(ProfileRecord):
 
     @property
     def covered(self) -> str:
-        """Return the covered sizes as text."""
+        """Return the range of sizes that the times cover, as text for messages."""
         return f"sizes from 1 to {self.sizes[-1]} ({self.unit})"
 
     def measured_ms(self, statistic: str) -> FloatArray:

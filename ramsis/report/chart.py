@@ -16,7 +16,7 @@ from ramsis.tables import load_text
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a figure."""
+    """Axis of a figure in a report: its label, its scale and its range."""
 
     label: str
     # whether it is logarithmic, in percent, of whole numbers, begins at zero
@@ -36,7 +36,7 @@ class Axis:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The axis in the script's form."""
+        """Return the axis as JSON values for the page's drawing script."""
         spec: dict[str, Any] = {"label": self.label, "log": self.log, "percent": self.percent,
                                 "whole": self.whole, "zero": self.zero}
         return spec | {key: value for key, value in (("max", self.most), ("reach", self.reach))
@@ -53,7 +53,7 @@ def violations(label: str = "violations", budget: float | None = None) -> Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of a line."""
+    """Line or points of a figure, with a name in the legend."""
 
     name: str
     # x, y: a ``y`` of ``None`` leaves a gap
@@ -68,7 +68,7 @@ class Series:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The series in the script's form."""
+        """Return the series as JSON values for the page's drawing script."""
         spec: dict[str, Any] = {"name": self.name, "x": list(self.x), "y": list(self.y),
                                 "draw": self.draw, "ref": self.ref, "steps": self.steps,
                                 "named": self.named}

@@ -172,7 +172,7 @@ def line_look(number: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines in a pair of axes."""
+    """Lines that are drawn in one pair of axes."""
 
     title: str
     lines: Sequence[Series]

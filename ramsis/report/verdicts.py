@@ -185,7 +185,7 @@ def _where(
 
 
 def _name(title: str) -> str:
-    """Return a title without its unit."""
+    """Return the title of a column without its unit."""
     return title.partition(" (")[0]
 
 

@@ -41,7 +41,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class DispatchSettings:
-    """Settings of a dispatcher."""
+    """Settings of a dispatcher of requests."""
 
     # time of dispatch and network that service times do not contain, subtracted from every slack
     overhead_ms: float = 0.0
@@ -154,7 +154,7 @@ class Dispatcher(DispatcherBase[R]):
 
     @property
     def level(self) -> Level[Selector]:
-        """Current level of the policy set."""
+        """Level of the policy set by which requests are served now."""
         return self._choice.level
 
     @property
@@ -275,7 +275,7 @@ class Dispatcher(DispatcherBase[R]):
         return orders
 
     def ask(self, now_ms: float) -> Orders[R]:
-        """Dispatch the queues of deferred events."""
+        """Look up the table for the queues whose events were only recorded before."""
         now_ms = self._clock(now_ms)
         orders: Orders[R] = Orders([], [], [])
         self._ask(now_ms, orders)
@@ -389,7 +389,7 @@ class Dispatcher(DispatcherBase[R]):
         return orders if self._divided_anew(now_ms, orders) else self._all_asked(now_ms)
 
     def _all_asked(self, now_ms: float) -> Orders[R]:
-        """Dispatch every queue."""
+        """Look up the table for every queue, and return all orders."""
         orders: Orders[R] = Orders([], [], [])
         for station in self._stations:
             for queue in station.queues:
@@ -560,7 +560,7 @@ class Dispatcher(DispatcherBase[R]):
                 self._unasked[queue] = station
 
     def _ask(self, now_ms: float, orders: Orders[R]) -> None:
-        """Dispatch each queue that has changed."""
+        """Look up the table for each queue that has changed, and collect the orders."""
         unasked, self._unasked = self._unasked, {}
         for queue, station in unasked.items():
             self._act(station, queue, now_ms, orders)

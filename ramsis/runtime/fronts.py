@@ -70,7 +70,7 @@ class Front(Generic[R]):
                     self.dispatcher.slo_class(slo_ms), late_until_ms)
 
     def leave(self, requests: Sequence[R]) -> None:
-        """Drop cancelled requests that still wait."""
+        """Drop requests whose clients have cancelled them, if they still wait."""
         self._event(self.dispatcher.leave, requests)
 
     def make_room(self, count: int, deadline_ms: float) -> None:
@@ -163,7 +163,7 @@ class AsyncFront(Front[R]):
         self._event(self.dispatcher.timer)
 
     def close(self) -> None:
-        """Cancel the timer."""
+        """Cancel the timer that would wake the dispatcher."""
         if self._handle is not None:
             self._handle.cancel()
 

@@ -68,7 +68,7 @@ class ShortestQueue:
 
 
 class CentralQueue:
-    """Router to a single queue."""
+    """Router of requests to the only queue of a station."""
 
     __slots__ = ()
 

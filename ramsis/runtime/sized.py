@@ -250,7 +250,7 @@ class _State(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """Candidate batch of the rule."""
+    """Batch that the decision rule may choose for an idle worker."""
 
     value: float  # worth: gains less price and cost of waiting
     model: int

@@ -67,7 +67,7 @@ class SizedDispatcher(DispatcherBase[R]):
         return min(ticket.deadline_ms for ticket in self._waiting.values())
 
     def slo_class(self, slo_ms: float) -> float:
-        """Return the policy's SLO."""
+        """Return the SLO of the policy, which has a single class."""
         return self.tables.slo_ms
 
     def arrive(
@@ -107,7 +107,7 @@ class SizedDispatcher(DispatcherBase[R]):
         return self._ask(self._clock(now_ms))
 
     def ask(self, now_ms: float) -> Orders[R]:
-        """Decide for idle workers."""
+        """Decide for the idle workers; return the batches to start and requests to drop."""
         return self._ask(self._clock(now_ms))
 
     def down(self, now_ms: float, worker: int, again: Start[R] | None = None) -> Orders[R]:

@@ -39,7 +39,7 @@ class Ticket(Generic[R]):
 
 
 class Start(NamedTuple, Generic[R]):
-    """Order to start a batch."""
+    """Order to start a batch on a worker."""
 
     worker: int  # worker that has been idle longest
     tickets: tuple[Ticket[R], ...]  # earliest deadlines first
@@ -54,7 +54,7 @@ class Start(NamedTuple, Generic[R]):
 
     @property
     def requests(self) -> list[R]:
-        """Return the requests of the caller."""
+        """Return the batch's requests, as the caller passed them."""
         return [ticket.request for ticket in self.tickets]
 
 

@@ -213,7 +213,7 @@ class Study:
 
     @property
     def half_s(self) -> float:
-        """Length of each half."""
+        """Length in seconds of each half of the trace: one to fit on, one to evaluate."""
         return self.duration_s / 2.0
 
     def check(self, startup_s: float) -> None:

@@ -210,7 +210,7 @@ class ScaledRun:
 
 @dataclass(frozen=True)
 class ScaledFleet:
-    """Settings of a scaled fleet."""
+    """Limits and times of a fleet whose number of workers changes."""
 
     slo_ms: float  # deadline of each request after its arrival, > 0
     startup_s: float  # start-up time of a worker, >= 0
@@ -419,7 +419,7 @@ class _Central:
 
     @property
     def out(self) -> kernels.Outcomes:
-        """Outcome of each request so far."""
+        """Time of the answer and model of each request so far."""
         room, count = self.room, int(self.state.counts[central.BATCHES])
         served = room.batch_of >= 0
         batch = np.where(served, room.batch_of, count)

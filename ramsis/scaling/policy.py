@@ -186,7 +186,7 @@ class _ByPrice:
     def solved(
         self, prices: Prices, tolerance: float, sweeps: int | None = None
     ) -> WorkerDecisions:
-        """Solve the decision process at prices."""
+        """Solve the decision process of scaling at some prices."""
         reward = -self.fleet.interval_s * (prices.violation * self.late
                                            + prices.accuracy * self.missed)
         decisions = solve_workers(concave_gains(reward), self.dynamics.transition,

@@ -182,7 +182,7 @@ class TablesFolder(WrittenRecord):
 
 @dataclass(frozen=True)
 class Target(WrittenRecord):
-    """Target of a scaling policy."""
+    """Target that a scaling policy was made for."""
 
     max_violation: Fraction
     min_effective_accuracy: Fraction | None
@@ -198,7 +198,7 @@ class StatedPrices(WrittenRecord):
 
 @dataclass(frozen=True)
 class StatedDynamics(WrittenRecord):
-    """Parameters of the fitted load dynamics."""
+    """Parameters of the load model that was fitted to the trace."""
 
     carried: Fraction
     reverting: Fraction

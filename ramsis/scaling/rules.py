@@ -55,7 +55,7 @@ _ABOVE_ZERO = POSITIVE._replace(wrong="out of range")
 
 @dataclass(eq=False)
 class Static(Checked):
-    """Constant number of workers."""
+    """Rule of a constant number of workers, for comparison with autoscalers."""
 
     workers: int = setting(rule=whole(1))
 

@@ -52,7 +52,7 @@ def _check_sizes(check: _Check, scenario: Scenario) -> None:
 
 
 class _Check:
-    """Refusals that name the file."""
+    """Checks of a scenario file, whose errors name the file."""
 
     def __init__(self, where: str) -> None:
         self.where = where

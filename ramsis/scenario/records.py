@@ -55,7 +55,7 @@ def _models(item: Fields, key: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioWorkerType(Record):
-    """Identical workers."""
+    """Type of identical workers in a scenario."""
 
     name: Annotated[str, "Unique."]
     count: Annotated[Count, "Number of such workers."]
@@ -183,7 +183,7 @@ class ScenarioModel(Record):
     accuracy: Annotated[Fraction, "Accuracy of the answers."] = 1.0
 
     def instance_names(self) -> tuple[str, ...]:
-        """Return the name of each copy."""
+        """Return the name of each copy of the model."""
         if self.copies == 1:
             return (self.name,)
         return tuple(f"{self.name}-{i + 1}" for i in range(self.copies))

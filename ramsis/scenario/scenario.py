@@ -55,7 +55,7 @@ class Scenario(Record):
 
     @cached_property
     def arrays(self) -> ScenarioArrays:
-        """The scenario as arrays."""
+        """Worker types, models and streams of the scenario as arrays, for the engine."""
         return ScenarioArrays.of(self.worker_types, self.models, self.streams, self.start)
 
     def with_traces(self) -> Scenario:
@@ -111,7 +111,7 @@ class ScenarioArrays:
         cls, types: Sequence[ScenarioWorkerType], models: Sequence[ScenarioModel],
         streams: Sequence[Stream], start: Sequence[StartState],
     ) -> ScenarioArrays:
-        """Build the arrays from consistent records."""
+        """Build the arrays of a scenario from records that have been checked."""
         copies = np.array([model.copies for model in models])
         kind = np.repeat(np.arange(len(models)), copies)
         counts = [worker_type.count for worker_type in types]

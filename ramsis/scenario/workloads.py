@@ -128,7 +128,7 @@ class LoadOf(_Spell):
             raise item.refusal("arrivals", str(error)) from error
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
-        """Draw the arrivals of the process."""
+        """Draw the arrivals of the stream from its arrival process."""
         length_ms = self.length_ms(duration_ms)
         if length_ms <= 0:
             return Drawn(np.empty(0))
@@ -238,7 +238,7 @@ class FunctionTrace(_InFile):
 
 @dataclass(frozen=True, slots=True)
 class TimesOf(_Spell):
-    """Given times in ms, non-decreasing."""
+    """Workload of a stream that lists its arrival times in ms."""
 
     key: ClassVar[str] = "times_ms"
 

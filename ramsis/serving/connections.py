@@ -133,7 +133,7 @@ class Connections:
             connections.pop(connection, None)
 
     def settle(self, connection: Connection, *, owes: bool, idle: bool) -> None:
-        """Update the state of a connection."""
+        """Note since when a connection owes data or is idle, for the limits on slow clients."""
         if owes:
             self._owing[connection] = connection.loop.time()
         else:
@@ -215,7 +215,7 @@ class _Flow(FlowControl):
     holds = False
 
     def hold(self, holds: bool) -> None:
-        """Stop or resume reading."""
+        """Stop reading from the connection, or resume."""
         held, self.holds = self.holds, holds
         if holds:
             self.pause_reading()
@@ -242,7 +242,7 @@ class _Exchange:
         self.leave: Callable[[], object] = int  # does nothing
 
     def reply(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send the answer."""
+        """Send the HTTP answer to the request, unless the client has disconnected."""
         if self.disconnected:
             return
         connection = self.connection
@@ -404,7 +404,7 @@ class Connection(HttpToolsProtocol):
             self.refuse(b"400 Bad Request", f"not an HTTP/1.1 request ({error})")
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Begin a new HTTP request; the parser calls it."""
         self.url, self.headers, self.expect_100_continue = b"", [], False
         self._whole = self._has_cycle = False
 

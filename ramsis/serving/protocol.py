@@ -34,7 +34,7 @@ _KINDS = {"BOOL": "b", **dict.fromkeys(("FP16", "FP32", "FP64"), "fiu")}
 
 
 class RequestLimits(NamedTuple):
-    """Limits on a request."""
+    """Limits that a server puts on an inference request."""
 
     queries: int = MOST_QUERIES  # largest number of queries
     json_bytes: int = 1 << 22  # largest JSON document
@@ -43,7 +43,7 @@ class RequestLimits(NamedTuple):
 
 
 class InferRequest(NamedTuple):
-    """Checked inference request."""
+    """Inference request that has been parsed and checked."""
 
     id: str  # id that the answer repeats; empty without one
     inputs: list[NDArray[Any]]  # arrays of shape (n, …) in the order of the model's inputs

@@ -72,7 +72,7 @@ class RequestRecorder:
         self._writer.write(line)
 
     def batch(self, start: Start[Query], served: Served, expected: Expected) -> None:
-        """Record an ended batch."""
+        """Record a batch that has ended, in the metrics."""
         metrics, service_ms = self.metrics, served.finish_ms - served.start_ms
         of_variant = self._observed.get(served.variant)
         if of_variant is None:

@@ -119,7 +119,7 @@ def check_sizes(variants: VariantsFile, tables: SizedTables) -> None:
 
 
 class _Running(NamedTuple):
-    """Batch that runs on a worker."""
+    """Batch that is running on a worker, with its requests."""
 
     number: int
     start: Start[Query]
@@ -679,6 +679,6 @@ class Server:
 
     @property
     def _slots(self) -> Slots:
-        """Slots of the started pool."""
+        """Slots of shared memory for samples, of the started worker pool."""
         assert self.pool.slots is not None
         return self.pool.slots

@@ -33,7 +33,7 @@ class TensorSpec(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy data type."""
+        """NumPy data type of the tensor's elements."""
         return DATATYPES[self.datatype]
 
     @property

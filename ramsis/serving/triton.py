@@ -54,7 +54,7 @@ _CLIENTS_S = 0.1  # interval of checks for disconnected clients, and least age o
 
 
 class _Taken(NamedTuple):
-    """Request received from Triton."""
+    """Request received from Triton, with the object that sends its answer."""
 
     request: InferRequest
     sender: Any

@@ -62,7 +62,7 @@ class ServedVariant:
 
 @dataclass(frozen=True)
 class VariantsFile:
-    """Contents of a variants file."""
+    """Contents of a variants file: the models that a server runs, and their tensors."""
 
     path: Path  # the file
     name: str  # name of the model in URLs
@@ -97,7 +97,7 @@ class VariantsFile:
 
 
 def read_variants(path: str | os.PathLike[str]) -> VariantsFile:
-    """Read a variants file."""
+    """Read a variants file, which states the models that a server runs."""
     file = Path(path)
     fields = Fields(read_toml(path), str(path))
     fields.only(_KEYS)

@@ -25,7 +25,7 @@ class ClusterScheduler(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name that results use."""
+        """Return the scheduler's name in tables of results."""
         ...
 
     @property

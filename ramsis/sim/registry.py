@@ -169,7 +169,7 @@ class SchedulerSpec:
         return plan.start(engine)
 
     def serve(self, engine: Engine) -> Run:
-        """Serve the requests of an engine."""
+        """Create the scheduler, and serve all requests of an engine by it."""
         if self.own is None:
             return engine.serve(self)
         with blamed(f"scheduler {self.own} failed"):

@@ -165,7 +165,7 @@ class StationView:
 
     @property
     def now_ms(self) -> float:
-        """Present time."""
+        """Present time of the simulation, in ms."""
         return self._engine.now_ms
 
     @property

@@ -121,7 +121,7 @@ class Run:
 
     @property
     def accuracy(self) -> FloatArray:
-        """Accuracy of each of ``models``."""
+        """Accuracy of each of the run's models."""
         return self.site.accuracy
 
     @property
@@ -188,7 +188,7 @@ class Run:
 
     @cached_property
     def end_ms(self) -> float:
-        """When the last event happened."""
+        """Time of the last event of the run, in ms."""
         if not np.isnan(self.last_ms):
             return self.last_ms
         last = (self.arrival_ms, self.finish_ms, self.drop_ms)

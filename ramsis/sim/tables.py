@@ -97,7 +97,7 @@ class PlacedCascade(NamedTuple):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A scheduler that kernels can run."""
+    """Scheduler in the form of arrays that compiled kernels can run."""
 
     dispatch: str  # the dispatch rule, by which the kernel is chosen
     tables: Tables

@@ -40,7 +40,7 @@ class Workload(Protocol):
 
     @property
     def duration_ms(self) -> float:
-        """Time when arrivals stop."""
+        """Time after which no request arrives, in ms."""
         ...
 
     @property
@@ -129,7 +129,7 @@ class Burst(Checked):
 
     @property
     def duration_ms(self) -> float:
-        """Time when arrivals stop."""
+        """Time after which no request arrives, in ms."""
         return self.workload.duration_ms
 
     @property

@@ -60,7 +60,7 @@ class Stream(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Settings of a run."""
+    """Settings of a simulated run of requests with a size."""
 
     slo_ms: float
     workers: int
@@ -174,7 +174,7 @@ def _compose(room: Room, model: int, count: int) -> None:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _drop(room: Room, request: int) -> None:
-    """Drop a waiting request now."""
+    """Record that a waiting request is dropped now."""
     room.batch_of[request] = DROPPED
     room.drop_ms[request] = room.when_ms[NOW]
     room.at[INSIDE] -= 1

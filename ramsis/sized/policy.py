@@ -264,7 +264,7 @@ def _values(result: SizedResult, problem: SizedProblem) -> FloatArray:
 
 
 def _most_missed(result: SizedResult, shares: FloatArray | None) -> float:
-    """Return the largest shortfall (< 0) of a class's share in time from its target, else 0.
+    """Return the largest shortfall of a size class's share in time, as a number < 0, or 0.
 
     Margins within the half-width of a class do not count.
     """

@@ -187,7 +187,7 @@ class SizedProblem:
 
     @property
     def max_batch(self) -> int:
-        """Largest count of a batch."""
+        """Largest number of requests in a batch."""
         return int(self.times.time_ms.shape[1])
 
     @property

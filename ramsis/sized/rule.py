@@ -225,7 +225,7 @@ class IndexRule:
 
     @property
     def max_batch(self) -> int:
-        """Largest count of a batch."""
+        """Largest number of requests in a batch."""
         return len(self.tables.times_ms[0][0])
 
     @cached_property

@@ -47,7 +47,7 @@ class Serving(NamedTuple):
 
     @property
     def arguments(self) -> tuple[kernels.Stream, BatchTimes, kernels.Terms, kernels.Room]:
-        """The first arguments of every kernel."""
+        """First arguments that every compiled kernel takes."""
         return self.stream, self.problem.times, self.terms, self.room
 
     @property
@@ -70,12 +70,12 @@ class SizedScheduler(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name that results use."""
+        """Return the scheduler's name in tables of results."""
         ...
 
     @property
     def max_batch(self) -> int:
-        """Largest count of a batch."""
+        """Largest number of requests in a batch."""
         ...
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
@@ -85,7 +85,7 @@ class SizedScheduler(Protocol):
 
 @dataclass(frozen=True)
 class _SingleModel:
-    """Scheduler of one model."""
+    """Base class of schedulers of requests with a size that serve one model."""
 
     model: str | None = None  # its name; the only one by default
 
@@ -317,7 +317,7 @@ class SizedDelay(_SingleModel):
 
     @property
     def max_batch(self) -> int:
-        """Largest count of a batch."""
+        """Largest number of requests in a batch."""
         return self.batch
 
     def serve(self, serving: Serving) -> Mapping[str, float]:

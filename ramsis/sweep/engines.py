@@ -46,7 +46,7 @@ class Engine:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether jobs run in other processes."""
+        """Whether jobs run in other processes than this one."""
         return self.workers > 1 or self.name != "processes"
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class Question(Job):
         return False
 
     def run(self) -> dict[str, Any]:
-        """Call the function."""
+        """Call the function, and return its result."""
         return self.call()
 
 

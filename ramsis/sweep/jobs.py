@@ -164,7 +164,7 @@ class ResponseJob(Job):
 
 @dataclass(frozen=True)
 class CellJob(ResultJob):
-    """A scheduler on a workload."""
+    """Job of a sweep that simulates one scheduler on one workload."""
 
     kind, format_ = "cells", CELL_FORMAT
     folder: Path
@@ -174,7 +174,7 @@ class CellJob(ResultJob):
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """All inputs of the result."""
+        """All inputs that the result depends on, as JSON values."""
         cell, trace = self.cell, self.trace
         load: dict[str, Any] = {"load_qps": cell.load_qps}
         if trace is not None:
@@ -203,7 +203,7 @@ class CellJob(ResultJob):
         return policies
 
     def run(self) -> None:
-        """Simulate, and write the result."""
+        """Simulate the scheduler, and write the file of the result."""
         levels = tuple(need.level() for need in self.needs if isinstance(need, PolicyJob))
         spec = self._ready(levels)
         fleets = _fleets(self.cluster, self.cell, max(MAX_BATCH, spec.max_batch))

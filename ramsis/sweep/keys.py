@@ -202,7 +202,7 @@ def read_axis(
 def read_setting(
     key: str, value: Any, where: str, checks: Mapping[str, _Check] = SETTINGS
 ) -> Any:
-    """Read the value of a key."""
+    """Read the value of a key in a sweep's specification."""
     try:
         return checks[key](value)
     except _RefusedError as error:

@@ -67,12 +67,12 @@ class ResultJob(Job):
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """All inputs of the result."""
+        """All inputs that the result depends on, as JSON values."""
         raise NotImplementedError
 
     @cached_property
     def path(self) -> Path:
-        """File of the result."""
+        """File of the result, named by a fingerprint of the inputs."""
         return self.folder / self.kind / file_of(self.inputs)
 
     def result(self) -> dict[str, Any] | None:
@@ -84,7 +84,7 @@ class ResultJob(Job):
         return self.result() is not None
 
     def write(self, **result: Any) -> None:
-        """Write the result with its inputs."""
+        """Write the file of the result, with all inputs."""
         write_atomic(self.path, canonical_json(
             {"format": self.format_, "inputs": self.inputs, **result}))
 

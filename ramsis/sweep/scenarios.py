@@ -74,12 +74,12 @@ class BoundJob(ResultJob):
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """All inputs of the shares."""
+        """All inputs that the bound depends on, as JSON values."""
         return {"code": f"{BOUND_FORMAT} {__version__}", **self.scenario.document,
                 "seed": self.cell.seed, "seeds": self.cell.seeds}
 
     def run(self) -> None:
-        """Compute the bound of each seed."""
+        """Compute the bound of each seed, and write the file."""
         self.shares()
 
     def shares(self) -> list[float]:
@@ -98,7 +98,7 @@ class BoundJob(ResultJob):
 
 @dataclass(frozen=True)
 class ScenarioJob(ResultJob):
-    """A scheduler on a scenario."""
+    """Job of a sweep that simulates one scheduler on one scenario."""
 
     kind, format_ = "scenarios", SCENARIO_FORMAT
     folder: Path
@@ -107,7 +107,7 @@ class ScenarioJob(ResultJob):
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """All inputs of the result."""
+        """All inputs that the result depends on, as JSON values."""
         return {"code": f"{SCENARIO_FORMAT} {__version__}", **self.scenario.document,
                 **scheduler_inputs(self.cell.scheduler), "seed": self.cell.seed,
                 "seeds": self.cell.seeds, "bound": self.cell.bounded}
@@ -120,7 +120,7 @@ class ScenarioJob(ResultJob):
         return (BoundJob(self.folder, self.cell, self.scenario),)
 
     def run(self) -> None:
-        """Simulate, and write the result."""
+        """Simulate the scheduler, and write the file of the result."""
         spec = scheduler_named(self.cell.scheduler)
         seeds = _seeds(self.cell)
         compared, = compare(self.scenario.scenario, [spec], seeds)

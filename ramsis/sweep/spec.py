@@ -107,7 +107,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Description in words."""
+        """Profile, workers, SLO, load and scheduler of the cell, for messages."""
         load = f"trace {self.trace}" if self.trace else f"{self.load_qps:g} QPS"
         return (f"{self.profile} {self.model_set}, {self.workers} workers, "
                 f"SLO {self.slo_ms:g} ms, {load}, {self.scheduler}")
@@ -125,7 +125,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class ScenarioCell:
-    """A scheduler on a scenario."""
+    """Cell of a sweep over scenarios: one scheduler on one scenario."""
 
     scenario: str  # a scenario file
     scheduler: str  # as ``ramsis simulate --scheduler`` takes it
@@ -136,7 +136,7 @@ class ScenarioCell:
 
     @property
     def label(self) -> str:
-        """Description in words."""
+        """Scenario and scheduler of the cell, for messages."""
         return f"{self.scenario}, {self.scheduler}"
 
 

@@ -116,7 +116,7 @@ class UrlStore(Store):
         return [str(name)[len(root):].lstrip("/") for name in system.find(top)]
 
     def forget(self, paths: Iterable[Path]) -> None:
-        """Remove the files from the folder."""
+        """Remove the fetched copies of files from the local folder."""
         for path in paths:
             path.unlink(missing_ok=True)
 
@@ -140,7 +140,7 @@ class UrlStore(Store):
         return _StoredJob(self.url, job)
 
     def name(self, path: Path) -> Path | str:
-        """Return the URL of a file."""
+        """Return the URL under which a file is stored."""
         return f"{self.url.rstrip('/')}/{self._relative(path)}"
 
     def _relative(self, path: Path) -> str:

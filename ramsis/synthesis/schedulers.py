@@ -146,7 +146,7 @@ class ComparedScheduler:
                 "loads": list(loads_qps)}
 
     def _levels_between(self, low_qps: float, high_qps: float) -> tuple[float, ...]:
-        """Return loads as :meth:`loads` does, for the lowest and the highest rate."""
+        """Return the loads to make policies for, between a lowest and a highest load."""
         top = high_qps + _SPREAD * math.sqrt(high_qps / _WINDOW_S)
         bottom = low_qps - _SPREAD * math.sqrt(low_qps / _WINDOW_S)
         step = top / self.levels

@@ -30,7 +30,7 @@ _EXACT = 1e-9
 
 
 class Answer(NamedTuple):
-    """Outcome of a request."""
+    """When and how a request of the replay was answered."""
 
     answered_ms: float  # infinite without an answer
     accuracy: float  # expected, of the answer

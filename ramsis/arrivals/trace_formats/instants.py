@@ -326,7 +326,7 @@ class Clock:
             place[last:] *= count / next_inwards
 
     def words(self) -> str:
-        """Describe the resolution of the times."""
+        """Return the resolution of the times in words, for messages."""
         name = _NAMES.get(self.tick_ms)
         length = f"{self.tick_ms / 1000.0:g} s" if self.tick_ms >= 1000 else f"{self.tick_ms:g} ms"
         resolution = f"whole {name}s" if name else f"steps of {length}"

@@ -233,7 +233,7 @@ class _Factors:
         self.large = self._factors.nnz > _LARGE and self._factors.L.nnz > _LARGE
 
     def solve(self, right: FloatArray, turned: bool) -> FloatArray:
-        """Solve the system or its transpose."""
+        """Solve the factorised linear system, or its transpose."""
         factors: Any = self._factors
         return np.asarray(factors.solve(right, "N" if turned else "T"))
 

@@ -35,7 +35,7 @@ class System(NamedTuple):
 
 
 class ChainRates(NamedTuple):
-    """Rates per ms under a policy."""
+    """Transition rates per ms of a central queue under a policy."""
 
     batches: FloatArray  # batches started, by action and slack bin of the head, shape (A, J)
     in_time: FloatArray  # requests of each action in time, shape (A,)

@@ -51,7 +51,7 @@ _GROUPS = {
 
 
 def _by_option(groups: Mapping[str, str]) -> dict[str, str]:
-    """Return the heading of each option."""
+    """Return the help heading under which each option is listed."""
     return {f"--{name}": heading for heading, names in groups.items() for name in names.split()}
 
 

@@ -75,7 +75,7 @@ class WorkloadOptions:
 
     @property
     def constant_s(self) -> float:
-        """Seconds at a constant load."""
+        """Duration of arrivals at a constant load, in seconds."""
         return _DEFAULT_S if self.duration_s is None else self.duration_s
 
     def check(self, every_ms: float | None = None) -> None:

@@ -258,7 +258,7 @@ def _over_time(bound: WorkerSecondsBound) -> dict[str, list[float | None]]:
 
 def _check(startup_s: float, interval_s: float, least: int, most: int | None, cost: float | None
            ) -> None:
-    """Refuse numbers out of range."""
+    """Refuse options of `ramsis scale` that are out of range."""
     from ramsis.scaling.prices import MOST_WORKER_S
 
     check_positive(interval_s=interval_s)

@@ -118,7 +118,7 @@ def show(file: str, as_json: bool, width: int | None) -> None:
 
 
 def _show_grid(policy: Policy, width: int | None) -> None:
-    """Print the table of a worker."""
+    """Print the decision table of a single worker as a grid of queue length by slack."""
     console = Console(width=width, highlight=False, emoji=False, markup=False)
     if width is None:
         console.width = min(console.width, WIDTH)

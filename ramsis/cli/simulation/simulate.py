@@ -113,7 +113,7 @@ _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 @dataclass(frozen=True)
 class _Entry:
-    """One scheduler of the comparison."""
+    """One of the schedulers that `ramsis simulate` compares."""
 
     label: str
     plan: ClusterPlan
@@ -465,7 +465,7 @@ def _ready(
 
 
 class _Played(NamedTuple):
-    """A scheduler on a workload."""
+    """Result of simulating one scheduler on one workload."""
 
     entry: _Entry
     workload: Workload

@@ -38,7 +38,7 @@ _ONLY_SIZED = ("tei", "infinity", "token-budget", "turbo-dp", "replanned-dp")
 
 
 class _Case(NamedTuple):
-    """A scheduler at a load."""
+    """One of the compared schedulers, at one load of requests with a size."""
 
     label: str
     scheduler: SizedScheduler

@@ -145,7 +145,7 @@ class AnsweredSamples:
 
     @property
     def accuracies(self) -> dict[str, float]:
-        """Accuracy by model."""
+        """Share of the samples that each model answers correctly, by the model's name."""
         return {name: float(correct.mean()) for name, (correct, _) in self.samples.items()}
 
     def added_to(self, profile: ProfileSet) -> ProfileSet:

@@ -102,7 +102,7 @@ class ColumnMap:
     # What a format may say beside its columns.
 
     def table(self, path: Path) -> Rows:
-        """Return the rows of a file."""
+        """Read the rows of a CSV file."""
         return read_rows(path)
 
     def check_header(self, table: Rows) -> None:
@@ -199,7 +199,7 @@ class QuantilesCsv(ColumnMap):
         table.require(("model", "batch", *_quantiles(table.columns)), self.optional)
 
     def enter(self, row: CsvRow, size: BatchSize) -> None:
-        """Enter the quantiles of a row."""
+        """Add the quantiles of a row to the measurements of its batch size."""
         super().enter(row, size)
         size.quantiles_ms = tuple(row.number(name) for name in _quantiles(row.cells))
 
@@ -278,7 +278,7 @@ class ModelAnalyzer(ColumnMap):
         return (row.cells.get("Model Config Path") or row.text("Model")).partition(":")[0]
 
     def alias(self, row: CsvRow) -> str:
-        """Return the model's name."""
+        """Return the name of the model in a row."""
         return row.text("Model")
 
     def notes(self, row: CsvRow, left_out: int) -> list[str]:

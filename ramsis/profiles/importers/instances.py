@@ -39,7 +39,7 @@ _NOTE = "latencies are means, of an instance {} with {} processes side by side"
 
 
 class _Columns(NamedTuple):
-    """Columns of one kind of file."""
+    """Names of the columns in one kind of file about GPU instances."""
 
     instance: str
     batch: str

@@ -32,7 +32,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """Read the run at concurrency 1."""
+    """Read perf_analyzer's run with one request at a time."""
     document = source.node()
     experiments = list(document.item("experiments").entries())
     alone = [entry for entry in experiments

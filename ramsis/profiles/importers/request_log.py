@@ -89,7 +89,7 @@ class _ServerLog:
         return kind_of(source.text) is not None
 
     def read(self, source: Source, given: Given) -> Sequence[MeasuredRun]:
-        """Return a run for each model."""
+        """Read a server's request log: service times by batch size, for each model."""
         table = LogTable.of(source.text, source.where)
         if table.kind is not None and table.kind.lacks:
             raise NotAProfileError(f"{table.kind.title} has no times of answers",

@@ -106,7 +106,7 @@ class CsvRow:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a CSV file."""
+    """Rows of a CSV file, with its name and header for messages."""
 
     path: str
     columns: tuple[str, ...]
@@ -209,7 +209,7 @@ def read_rows(path: Path) -> Rows:
 
 @dataclass
 class MeasuredModel:
-    """Measurements of one model."""
+    """Measurements of one model, as an importer collects them from a file."""
 
     batches: list[BatchProfile] = field(default_factory=list)
     accuracy: float | None = None  # a fraction

@@ -37,7 +37,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class LabelledSamples:
-    """Inputs with their right answers."""
+    """Samples with their correct answers, on which models are measured."""
 
     path: str
     inputs: dict[str, NDArray[Any]]
@@ -68,7 +68,7 @@ class LabelledSamples:
 
     @property
     def source(self) -> str:
-        """Name of the file."""
+        """Name of the file that the samples were read from."""
         return Path(self.path).name
 
     def answered(

@@ -59,7 +59,7 @@ _BACKEND = next(iter(BACKENDS))
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """Settings of a measurement."""
+    """Settings of a measurement of latencies."""
 
     backend: str = _BACKEND  # A key of :data:`~ramsis.profiles.measure.backends.BACKENDS`
     batches: tuple[int, ...] = BATCHES  # batch sizes, 1 among them; kept in ascending order
@@ -217,7 +217,7 @@ def measure_profile(
 
 @dataclass
 class _Record:
-    """State of a measurement in progress."""
+    """State of a measurement in progress: settings, models, and samples so far."""
 
     name: str
     hardware: dict[str, object]

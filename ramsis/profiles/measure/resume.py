@@ -85,7 +85,7 @@ class KeptRuns:
         self.runs.latency_ms = list(compress(self.runs.latency_ms, stay))
 
     def discard(self) -> None:
-        """Remove the file."""
+        """Remove the file of kept runs, which a finished measurement no longer needs."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 

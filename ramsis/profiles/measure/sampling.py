@@ -64,7 +64,7 @@ _LATE_EACH = 4.0  # requests that a very long batch makes late, for each of its 
 
 
 class Runnable(Protocol):
-    """A loaded model."""
+    """Interface of a loaded model whose latency can be measured."""
 
     def prepare(self, batch: int) -> Any:
         """Make an input of ``batch`` requests; not timed."""
@@ -103,7 +103,7 @@ class StopRule:
 
     @property
     def turn(self) -> int:
-        """Number of samples of a turn."""
+        """Number of samples that are taken in a row before another batch size has its turn."""
         return math.ceil(self.min_samples / _TURNS)
 
     def supporting(self, max_violation: float) -> StopRule:
@@ -138,7 +138,7 @@ class StopRule:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Latencies of one model."""
+    """Measured latencies of one model, by batch size."""
 
     # in ascending order of batch size, with ``relative_error``; empty when the smallest batch
     # size failed

@@ -31,12 +31,12 @@ class AtSize:
     size: int
 
     def prepare(self, batch: int) -> Any:
-        """Make an input of ``batch`` requests."""
+        """Make an input of ``batch`` requests of the size; not timed."""
         assert self.model.prepare_sizes is not None
         return self.model.prepare_sizes([self.size] * batch)
 
     def run(self, prepared: Any) -> Any:
-        """Run the model on an input."""
+        """Run the model on an input of the size."""
         return self.model.run(prepared)
 
 
@@ -56,13 +56,13 @@ class MixedBatches:
 
     @property
     def errors(self) -> dict[Law, float]:
-        """Relative error of each law."""
+        """Relative error of each law, padded or packed, on batches of mixed sizes."""
         return {"padded": abs(self.padded_ms / self.mixed_ms - 1.0),
                 "packed": abs(self.packed_ms / self.mixed_ms - 1.0)}
 
     @property
     def law(self) -> Law:
-        """Law with the smaller error."""
+        """Law, padded or packed, that predicts batches of mixed sizes better."""
         return better_law(self.errors)
 
     def note(self) -> dict[str, object]:

@@ -37,7 +37,7 @@ class Styles(NamedTuple):
 
 
 def page_text(title: str, sections: Sequence[Section]) -> str:
-    """Return the document."""
+    """Return the HTML of a report page with a title and sections."""
     script = '(() => {\n"use strict";\n' + "\n".join(
         _asset(f"{name}.js") for name in _SCRIPTS) + "})();\n"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -57,7 +57,7 @@ Part = PageTable | Note | Figure
 
 @dataclass(frozen=True)
 class Section:
-    """Section about an input."""
+    """Section of a report page about one input, such as a simulation."""
 
     kind: str
     title: str
@@ -157,7 +157,7 @@ def dots(
 
 
 def shown(charts: Charts) -> list[Part]:
-    """Return the figures of charts."""
+    """Return the parts of a report page that draw some charts."""
     return [curves(*chart) if isinstance(chart, Curves) else dots(*chart) for chart in charts]
 
 

@@ -154,7 +154,7 @@ class RemoteModel:
                 if name != GROUP or name in known}
 
     def body(self, samples: Samples, place: int, deadline_ms: float | None) -> Body:
-        """Encode the request for a sample."""
+        """Encode the inference request for one sample."""
         tensors, data = [], []
         for spec in self.inputs:
             array = samples.inputs[spec.name][place : place + 1]
@@ -187,14 +187,14 @@ class RemoteModel:
 
 
 class Body(NamedTuple):
-    """Body and headers of a request."""
+    """Encoded body and headers of an inference request."""
 
     data: bytes
     headers: Mapping[str, str]
 
 
 class Heard(NamedTuple):
-    """Parsed contents of an answer."""
+    """What a server's answer states about how a request was served."""
 
     model: str  # variant that answered, or the model's name if the server states no variant
     # None if the answer does not state them

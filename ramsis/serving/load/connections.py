@@ -118,7 +118,7 @@ class ConnectionPool:
             self.idle.remove(connection)
 
     async def _begin(self, request: _Request) -> None:
-        """Open a connection for a request."""
+        """Open a connection, over which a request is sent once it is established."""
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(

@@ -220,7 +220,7 @@ class _Run:
             self.server.send("POST", self.path, partial(self._ended, number), headers, body.data)
 
     def _ended(self, number: int, answer: Response) -> None:
-        """Record the outcome of a request."""
+        """Record the outcome of a request that has been answered or has failed."""
         line = Request(self.arrival_s[number], deadline_ms=float(self.settings.slo_ms[number]),
                        finish_s=answer.at_s - self.begun, outcome="failed",
                        size=self.samples.size_of(self.places[number]))

@@ -20,7 +20,7 @@ server says that it takes them."""
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """Settings of a load generator."""
+    """Settings of the load generator."""
 
     slo_ms: NDArray[np.float64]  # deadline of each request after its arrival, shape (n,)
     send_deadline: bool = True  # whether requests state their deadline

@@ -35,12 +35,12 @@ class _Follower:
 
     @property
     def active(self) -> int:
-        """Number of workers that serve."""
+        """Number of workers that are serving."""
         raise NotImplementedError
 
     @property
     def starting(self) -> int:
-        """Number of workers that start."""
+        """Number of workers that are starting."""
         raise NotImplementedError
 
     def about(self) -> Mapping[str, int]:
@@ -48,7 +48,7 @@ class _Follower:
         return {"active": self.active, "starting": self.starting, "wanted": self.wanted}
 
     async def follow(self) -> None:
-        """Decide once every interval, until cancelled."""
+        """Set the number of workers by the scaling policy once every interval, until cancelled."""
         await self._look()
         loop, interval_s = asyncio.get_running_loop(), self.table.interval_s
         before_s, before, next_s = loop.time(), self.server.arrived, loop.time() + interval_s
@@ -87,7 +87,7 @@ class OwnWorkers(_Follower):
 
     @property
     def active(self) -> int:
-        """Number of workers that serve."""
+        """Number of workers that are serving."""
         return sum(map(self._pool.takes_batches, self._kept))
 
     @property

@@ -52,7 +52,7 @@ class RunBatch(NamedTuple):
 
     @classmethod
     def unpacked(cls, message: bytes) -> RunBatch:
-        """Decode a message."""
+        """Decode the message to run a batch."""
         number, variant, run_as, count, longest = _RUN.unpack_from(message)
         return cls(number, variant, run_as, struct.unpack_from(f"<{count}I", message, _RUN.size),
                    longest)
@@ -73,7 +73,7 @@ class Ended(NamedTuple):
 
     @classmethod
     def unpacked(cls, message: bytes) -> Ended:
-        """Decode a message."""
+        """Decode the message that a batch has ended."""
         number, good, service_ms, lost = _ENDED.unpack_from(message)
         error = "" if good else message[_ENDED.size:].decode() or "error"
         return cls(number, service_ms, error, lost)
@@ -210,7 +210,7 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """Number of free slots."""
+        """Number of slots of shared memory that hold no sample."""
         return len(self._free)
 
     def put(self, inputs: Sequence[NDArray[np.generic]]) -> list[int]:
@@ -233,5 +233,5 @@ class Slots:
         return taken
 
     def give(self, slots: Sequence[int]) -> None:
-        """Free slots."""
+        """Mark slots of shared memory as free again."""
         self._free.extend(slots)

@@ -156,7 +156,7 @@ class WorkerPool:
         self._workers[worker].end()
 
     def takes_batches(self, worker: int) -> bool:
-        """Return whether a worker is ready."""
+        """Return whether any worker is ready to run a batch."""
         return self._workers[worker].state is State.READY
 
     def process(self, worker: int) -> int | None:
@@ -259,7 +259,7 @@ class _Worker:
                                 [slots.block.file, self._outputs.file])
 
     def run(self, batch: RunBatch) -> None:
-        """Send a batch to the process."""
+        """Send a batch to the worker's process."""
         assert self.process is not None
         self._ends_s = self._loop.time() + self.pool.settings.timeout_s
         if self._looks is None:

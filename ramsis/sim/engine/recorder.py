@@ -46,7 +46,7 @@ class Recorder:
         self, site: Site, state: RequestState, duration_ms: float, last_ms: float,
         figures: Mapping[str, float],
     ) -> Run:
-        """Return the record of the run."""
+        """Return the record of the whole run."""
         batch_of = _ints(state.batch)
         finish_ms = _floats(self.finishes)
         # Batches whose speed changed did not end at the time that was recorded at their start.

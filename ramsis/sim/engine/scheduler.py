@@ -52,7 +52,7 @@ class Scheduler(Generic[E]):
         """Handle the end of a batch; of a continuous batch, that of one request."""
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """Handle the end of a load."""
+        """Handle the end of loading a model onto a worker."""
 
     def on_ready(self, request: int) -> None:
         """Handle a request that a machine has prepared: it waits for inference now."""
@@ -64,7 +64,7 @@ class Scheduler(Generic[E]):
         """Handle the start of a worker: it is active now."""
 
     def on_timer(self, token: object) -> None:
-        """Handle a timer set by ``wake_at``."""
+        """Handle a timer that the scheduler set by ``wake_at``."""
 
     def figures(self) -> dict[str, float]:
         """Return further figures by name at the end of the run; rows of results include them."""
@@ -84,7 +84,7 @@ class WorkerGroup(Protocol):
 
     @property
     def now_ms(self) -> float:
-        """Present time."""
+        """Present time of the simulation, in ms."""
         ...
 
     @property

@@ -113,7 +113,7 @@ class Workers:
             self.free_lanes[worker] = self.lanes[worker]
 
     def unload(self, worker: int, model: int) -> None:
-        """Unload a model."""
+        """Unload a model from a worker."""
         self.loaded[worker].remove(model)
         self._holders[model].remove(worker)
         self.free_mb[worker] += self.model_mb[model]

@@ -44,7 +44,7 @@ class ByDeadline:
         heappush(self._heap, (self._engine.deadline_ms(query), query))
 
     def popleft(self) -> int:
-        """Remove and return the head."""
+        """Remove the request with the earliest deadline, and return it."""
         return heappop(self._heap)[1]
 
 
@@ -63,7 +63,7 @@ class EarliestDeadlineFirst(Scheduler[WorkerGroup]):
         self.idle = deque(range(engine.fleet.workers))
 
     def on_arrival(self, query: int) -> None:
-        """Queue a request."""
+        """Insert a new request into the queue by its deadline."""
         self.queue.append(query)
         if self.idle:
             self.serve()

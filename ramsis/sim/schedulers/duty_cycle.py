@@ -36,7 +36,7 @@ class DutyCycle(Scheduler[WorkerGroup]):
         self.idle = deque(range(engine.fleet.workers))
 
     def on_arrival(self, query: int) -> None:
-        """Queue a request for its use."""
+        """Queue a request for the model and batch size that serve it, and start batches."""
         self.queues[self.use_of(query)].append(query)
         self.serve()
 

@@ -42,7 +42,7 @@ class FixedThreshold(OneQueue):
     gather: int = 0
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Prepare compiled runs."""
+        """Prepare runs on the compiled kernel for a fleet."""
         confidences = confidences_of(fleet, self.name)
         first, second = model_index(fleet, self.first), model_index(fleet, self.second)
         confidences.pair(self.first, self.second)

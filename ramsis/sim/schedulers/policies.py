@@ -305,10 +305,10 @@ class _Run(Scheduler[WorkerGroup]):
         self, worker: int, answer: Decision, queries: Sequence[int], slack_ms: float, idle: int,
         queued: int,
     ) -> None:
-        """Run a batch."""
+        """Run the batch that a policy has decided on."""
         self.serving[worker] = len(queries)
         self.engine.run(worker, self.index[answer.model], queries)
 
     def drop(self, query: int) -> None:
-        """Give up a request."""
+        """Drop a request, as a policy has decided."""
         self.engine.drop(query)

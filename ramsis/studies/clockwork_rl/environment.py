@@ -137,7 +137,7 @@ class _Learner(AgentView):
         self.lost = reward.correction * reward.early
 
     def on_timer(self, token: object) -> None:
-        """Let the agent decide."""
+        """Let the agent decide for each worker, at its regular time."""
         if self.begin():
             self.in_turn = True
             self.engine.pause()
@@ -158,7 +158,7 @@ class _Learner(AgentView):
         super().lapse(request)
 
     def violated(self, request: int) -> None:
-        """Subtract the penalty of a violation."""
+        """Subtract the penalty of a violation from the reward."""
         self.outcomes[0] += 1
         alone_ms = self._alone_ms[self.model_of[request]]
         self.earned -= self.reward.violated + self.lost * alone_ms

@@ -66,7 +66,7 @@ class SlotDistribution(MaskableDistribution):
         return total
 
     def sample(self) -> torch.Tensor:
-        """Draw an action for each row."""
+        """Draw a random action for each row of observations."""
         drawn = [(part - torch.empty_like(part).exponential_().log()).argmax(2)
                  for part in self._logs()]
         return torch.cat(drawn, dim=1)

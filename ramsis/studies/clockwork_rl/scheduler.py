@@ -107,7 +107,7 @@ class AgentView(Invoked):
 
 
 class AgentScheduler(AgentView):
-    """Scheduler that decides by an agent."""
+    """Scheduler that asks a trained agent for each worker, every millisecond."""
 
     def __init__(self, engine: Engine, agent: Agent) -> None:
         super().__init__(engine, agent.every_ms, agent.slots, agent.batch_sizes)
@@ -115,7 +115,7 @@ class AgentScheduler(AgentView):
         self.draws = np.random.default_rng(engine.seed) if agent.chance else None
 
     def decide(self, worker: int) -> None:
-        """Carry out the agent's action."""
+        """Ask the agent for an action on a worker, and carry it out."""
         observation, mask = self.observe(worker)
         if self.shown:
             self.carry_out(worker, self.agent.act(observation, mask, self.draws))

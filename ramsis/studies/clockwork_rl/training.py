@@ -141,7 +141,7 @@ def train(
 
 
 class Played(NamedTuple):
-    """Figures of an evaluation run."""
+    """Figures of a run in which an agent was evaluated."""
 
     in_time: float
     mean_batch: float
@@ -328,7 +328,7 @@ class _Watch(BaseCallback):
         write_atomic(self.path, stream.getvalue())
 
     def resume(self) -> None:
-        """Continue from the checkpoint."""
+        """Continue an interrupted training from its checkpoint."""
         assert self.path is not None
         where = str(self.path)
         try:

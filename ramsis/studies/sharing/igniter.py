@@ -81,7 +81,7 @@ class CacheTerm:
     per_utilisation: float = 0.15
 
     def __call__(self, others: Sequence[GpuWorkload]) -> float:
-        """Return the factor beside other workloads."""
+        """Return the factor by which the other workloads of a GPU slow a workload down."""
         return 1.0 + self.per_utilisation * sum(min(o.row.utilisation, o.share) for o in others)
 
 

@@ -29,7 +29,7 @@ class SharingPolicy(Protocol):
 
 @dataclass(frozen=True)
 class SharingPlan:
-    """Checked plan of a sharing policy."""
+    """Plan of a sharing policy: replicas with GPU and batch, and unserved models."""
 
     policy: str  # its name
     replicas: tuple[Replica, ...]  # as the policy returned them

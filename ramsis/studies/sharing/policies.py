@@ -50,7 +50,7 @@ _POLICIES: dict[str, Callable[[], SharingPolicy]] = {
 
 
 def policy_names() -> tuple[str, ...]:
-    """Return the names of the policies."""
+    """Return the names of the registered sharing policies."""
     return tuple(_POLICIES)
 
 

@@ -233,7 +233,7 @@ class _Worth:
 
 @dataclass(frozen=True)
 class _Search:
-    """Local search over plans."""
+    """Local search over sharing plans by their simulated goodput."""
 
     settings: QueueAware
     models: Sequence[SharedModel]

@@ -52,7 +52,7 @@ _TIE = 1e-7  # weight of the tie-breaking concave term for close pairs, below re
 
 @dataclass(frozen=True)
 class Usher:
-    """Sharing policy of Usher."""
+    """Settings of the sharing policy of Usher (OSDI 2024)."""
 
     metric: str = "occupancy"  # meaning of C, one of :data:`METRICS`
     grouping_batch: int = 8  # batch size at which distances are computed

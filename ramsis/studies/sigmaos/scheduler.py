@@ -144,7 +144,7 @@ class SigmaOS(Scheduler[Engine]):
                 if status == ACTIVE]
 
     def any_of(self, among: Sequence[int]) -> int:
-        """Draw an element uniformly at random."""
+        """Return an element of a list, drawn uniformly at random."""
         return among[int(len(among) * self.rng.random())]
 
     def hosts(self, worker: int, model: int) -> bool:

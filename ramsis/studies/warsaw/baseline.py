@@ -48,7 +48,7 @@ class Baseline(PhasedScheduler):
         return self.by_age([model for model in self.busy if self.nowhere(model)])
 
     def by_age(self, models: Iterable[int]) -> list[int]:
-        """Sort models by their oldest requests."""
+        """Return models sorted by their oldest waiting requests."""
         return sorted(models, key=lambda model: next(iter(self.waiting[model])))
 
     def nowhere(self, model: int) -> bool:
@@ -80,6 +80,6 @@ class Baseline(PhasedScheduler):
         return self.engine.load(worker, model)
 
     def make_room(self, worker: int, model: int) -> None:
-        """Unload all models of a worker."""
+        """Unload all models of a worker before a new one is loaded."""
         for other in sorted(self.engine.workers.loaded[worker]):
             self.unload(worker, other)

@@ -77,11 +77,11 @@ class ClockworkAdjusted(Scheduler[Engine]):
         self.stay_awake()
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Serve waiting requests on the worker."""
+        """Serve waiting requests on the worker that has become idle."""
         self.serve(worker)
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """Serve waiting requests for the model."""
+        """Serve requests that waited for the loaded model."""
         self.serve(worker)
 
     def serve(self, worker: int) -> None:
@@ -140,7 +140,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
     # Loading.
 
     def on_scaled(self, worker: int) -> None:
-        """Consider loads on an added worker."""
+        """Consider which models to load on a worker that was added."""
         self.stay_awake()
 
     def on_timer(self, token: object) -> None:

@@ -71,7 +71,7 @@ class PhasedScheduler(Scheduler[Engine]):
     # Events.
 
     def on_start(self) -> None:
-        """Load models before the first request."""
+        """Load models onto the workers before the first request."""
         self.settle(range(len(self.engine.workers)))
 
     def on_arrival(self, request: int) -> None:
@@ -89,12 +89,12 @@ class PhasedScheduler(Scheduler[Engine]):
         self.settle(())
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Serve waiting requests on the worker."""
+        """Serve waiting requests on the worker that has become idle."""
         self.serve(worker)
         self.settle((worker,))
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """Serve waiting requests for the model."""
+        """Serve requests that waited for the loaded model."""
         self._holders[model][worker] = None
         queue = self._apart(worker)
         for request in self.waiting[model]:
@@ -143,7 +143,7 @@ class PhasedScheduler(Scheduler[Engine]):
         return min(idle)[1] if idle else None
 
     def infer(self, worker: int, request: int) -> None:
-        """Start a request on a worker."""
+        """Start the inference of a request on a worker."""
         engine = self.engine
         model = engine.requests.model[request]
         self._leave(model, request)

@@ -89,7 +89,7 @@ class RoundRobin(PhasedScheduler):
         super().on_start()
 
     def _quanta(self, mean_ms: float) -> list[float]:
-        """Return the quantum of each model."""
+        """Return the time for which each model stays loaded, its quantum."""
         load_ms = np.array(self.engine.times.loads).mean(axis=0)
         if not self.own_quanta or not load_ms.sum():
             return [mean_ms] * len(load_ms)
@@ -107,7 +107,7 @@ class RoundRobin(PhasedScheduler):
                 engine.wake_at(slot.until_ms, (worker, model, slot))
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """Begin the quantum of a model."""
+        """Begin the quantum of a model that has been loaded."""
         self._begin(worker, model)
         super().on_loaded(worker, model)
 

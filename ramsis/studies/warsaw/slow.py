@@ -81,7 +81,7 @@ class Slow(Scheduler[Engine]):
         self.on_scaled, self.figures = inner.on_scaled, inner.figures  # type: ignore[method-assign]
 
     def on_arrival(self, request: int) -> None:
-        """Queue a request for the process."""
+        """Queue a request for the scheduler's process, which handles events one by one."""
         self._queue(_News(self.engine.now_ms, request))
 
     def on_loaded(self, worker: int, model: int) -> None:

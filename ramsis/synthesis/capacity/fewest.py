@@ -118,12 +118,12 @@ class Capacity:
 
     @property
     def slo_ms(self) -> float:
-        """Longest SLO."""
+        """Longest SLO of the classes, in ms."""
         return self.classes[-1].slo_ms
 
     @property
     def counts(self) -> Counts:
-        """Workers of each type."""
+        """Number of workers of each type in the answer."""
         return self.answer.counts
 
     @property
@@ -150,7 +150,7 @@ class Capacity:
 
     @property
     def cost(self) -> float:
-        """Cost of the answer."""
+        """Cost of the workers in the answer."""
         return self._cost(self.counts)
 
     @property

@@ -53,7 +53,7 @@ class UseOutcome:
 
 @dataclass(frozen=True, eq=False)
 class StationOutcome:
-    """Figures of a station."""
+    """Simulated figures of one station of a placement."""
 
     station: PlacedStation
     policy: Policy | None  # that it was served by; ``None`` with fixed batches
@@ -84,7 +84,7 @@ class FamilyOutcome:
 
 @dataclass(frozen=True, eq=False)
 class PlacementOutcome:
-    """Figures of a simulated placement."""
+    """Simulated figures of a placement, by family and by station."""
 
     problem: Problem
     families: tuple[FamilyOutcome, ...]

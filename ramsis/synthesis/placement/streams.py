@@ -53,7 +53,7 @@ class StationStarter(Protocol):
     def __call__(
         self, engine: WorkerGroup, use_of: Callable[[int], int]
     ) -> Scheduler[WorkerGroup]:
-        """Return the scheduler of a run."""
+        """Return the scheduler of a station for one run."""
         ...
 
 

@@ -172,7 +172,7 @@ class _After(NamedTuple):
 
 
 class _Transitions:
-    """Transition rows of a problem's actions."""
+    """Rows of transition probabilities, one for each state and action of a problem."""
 
     def __init__(self, problem: WorkerProblem) -> None:
         self.problem = problem

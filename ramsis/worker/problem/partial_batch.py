@@ -57,7 +57,7 @@ class PartialBatches(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PartialBatchTransitions:
-    """Transitions of P partial batches."""
+    """Transitions after P different partial batches."""
 
     transition: csr_array[np.float64]  # P(next state); rows add up to 1, shape (P, S)
     excess: FloatArray  # shape (P,): E[(n' − N − 1)⁺]: requests of the full state beyond N + 1

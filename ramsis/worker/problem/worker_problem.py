@@ -176,7 +176,7 @@ class WorkerProblem(WorkerQueue):
 
     @cached_property
     def actions(self) -> ActionSet:
-        """The admissible actions of each state."""
+        """Admissible actions of each state, by the late rule and the kind of batching."""
         return admissible_actions(self, self.late, self.batching)
 
     @property

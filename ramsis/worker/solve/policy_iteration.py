@@ -255,7 +255,7 @@ class VariableSolution:
 
     @property
     def gain(self) -> float:
-        """Gain of the policy."""
+        """Long-run gain of the policy."""
         return self.values.gain
 
     @cached_property

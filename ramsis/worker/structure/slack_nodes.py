@@ -59,7 +59,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class NodeSet:
-    """Slack nodes by rising x."""
+    """Slack nodes in rising order of x, the time left when a new request arrives."""
 
     bin: IntArray  # slack bin j of each node; −1 where it is overdue, shape (I,)
     remaining_ms: FloatArray  # x: time over which further arrivals are counted, shape (I,)

@@ -382,7 +382,7 @@ class _Reader:
         return int(whole) if whole is not None and whole >= 1 and whole == int(whole) else None
 
     def _accuracies(self, models: dict[str, MeasuredModel]) -> None:
-        """Enter the accuracies, as fractions."""
+        """Read the column of accuracies, if any, and set each model's accuracy as a fraction."""
         heading = self.layout.fields.get("accuracy")
         self.accuracy_unit = ""
         if heading is None:
@@ -430,7 +430,7 @@ class _Reader:
         return bool(above)
 
     def _memory_and_load(self, models: dict[str, MeasuredModel]) -> None:
-        """Enter memory and load times."""
+        """Read the columns of memory and loading time, and set them for each model."""
         for name, units in (("memory", MB), ("load", MS)):
             heading = self.layout.fields.get(name)
             if heading is None or heading.unit not in units:

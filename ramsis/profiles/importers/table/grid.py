@@ -34,7 +34,7 @@ _MOST_CELLS = 10_000_000  # objects times fields: some gigabytes
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells with their columns."""
+    """Table of measurements as text: names of columns, and rows of cells."""
 
     columns: tuple[str, ...]
     rows: tuple[CsvRow, ...]

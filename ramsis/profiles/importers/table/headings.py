@@ -94,7 +94,7 @@ _PASSED = {"", "index", "idx", "unnamed", "row", "rank", "id"}
 
 @dataclass(frozen=True)
 class Heading:
-    """Parsed heading of a column."""
+    """Meaning of a column of measurements, read from its heading."""
 
     column: str  # as it stands in the file
     field: str = ""  # one of :data:`FIELDS`; empty where it is not known

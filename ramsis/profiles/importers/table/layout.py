@@ -18,7 +18,7 @@ TIMES = (LATENCY, *STATISTICS)
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of a table by field."""
+    """Assignment of a table's columns to fields, such as model and batch size."""
 
     fields: dict[str, Heading]  # those that hold no latencies
     times: list[Heading]  # columns of latencies
@@ -111,7 +111,7 @@ def _varies(grid: Grid, column: str, model: str | None, per: str | None) -> bool
 
 
 def shown(name: str) -> str:
-    """Return a field in words."""
+    """Return the name of a field for messages, such as ``the batch size``."""
     return {"latency": "the latency", "batch": "the batch size",
             "n": "the number of samples", "total": "the total size"}.get(name, f"the {name}")
 

@@ -215,7 +215,7 @@ class LawFit:
 
     @property
     def tells(self) -> bool:
-        """Whether the times distinguish the laws."""
+        """Whether the measured times distinguish padded from packed batches."""
         low, high = sorted(self.errors.values())
         return low < ALIKE * high
 

@@ -133,7 +133,7 @@ class _Connection:
             http_connection.close()
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return the document of a path."""
+        """Return the JSON document at a path of the server."""
         return self._document(self._ask("GET", path)[1])
 
     def infer(self, inputs: Arrays) -> dict[str, NDArray[Any]]:

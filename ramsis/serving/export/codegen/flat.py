@@ -139,7 +139,7 @@ def flatten(policies: PolicySet[Selector]) -> FlatSet:
 
 
 class _Answers:
-    """Numbering of answers and models."""
+    """Table of the distinct answers and models of some policies, with their indices."""
 
     def __init__(self) -> None:
         self.models: dict[str, int] = {}

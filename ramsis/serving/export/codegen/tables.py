@@ -191,5 +191,5 @@ class Language(NamedTuple):
 
 
 def literal(*values: object) -> str:
-    """Return a structure of values."""
+    """Return a C or Go literal of a structure with some values."""
     return "{" + ", ".join(map(str, values)) + "}"

@@ -39,7 +39,7 @@ class ModelFigures:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFigures:
-    """Figures of a replica."""
+    """Simulated figures of one replica of a sharing plan."""
 
     # model, gpu, batch: the replica
     model: str
@@ -57,7 +57,7 @@ class ReplicaFigures:
 
 @dataclass(frozen=True, slots=True)
 class SharingFigures:
-    """Figures of a run."""
+    """Simulated figures of a sharing plan, over all models and by replica."""
 
     # models, replicas: one entry each
     models: tuple[ModelFigures, ...]
@@ -71,7 +71,7 @@ class SharingFigures:
 
 
 def measure_sharing(played: Played) -> SharingFigures:
-    """Compute the figures of a run."""
+    """Compute the figures of a simulated sharing plan."""
     models = tuple(_model(played, m) for m in range(len(played.cluster.models)))
     shares = np.array([model.in_time for model in models])
     return SharingFigures(

@@ -186,7 +186,7 @@ class InterferenceSlowdown:
         self._interference, self._names, self._utilisation = interference, names, utilisation
 
     def __call__(self, worker: int, running: Sequence[Running]) -> list[float]:
-        """Return the speeds of the batches."""
+        """Return the speed of each batch on a GPU beside the others, 1 if it runs alone."""
         used = self._utilisation[worker]
         loads = [Load(self._names[batch.model], batch.size, used[batch.model][batch.size],
                       batch.share) for batch in running]

@@ -53,7 +53,7 @@ class SentBatch(NamedTuple):
 
 
 class _Replica:
-    """State of a replica."""
+    """Replica of a model on a GPU, with the batches that wait for it."""
 
     def __init__(self, placed: Placed) -> None:
         self.placed = placed
@@ -105,7 +105,7 @@ class Router(Scheduler[Engine]):
             self.engine.wake_at(at_ms, ("plan", replicas))
 
     def use(self, replicas: Sequence[Placed]) -> None:
-        """Apply a plan from now on."""
+        """Replace the plan by which requests are sent from now on."""
         replicas_of = {model: list(candidates) for model, candidates in self.of.items()}
         next_of: dict[int, list[_Replica]] = {}
         for placed in replicas:

@@ -20,7 +20,7 @@ class Mixtures(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """A CSR matrix."""
+    """Sparse matrix in CSR form, for compiled functions."""
 
     indptr: IntArray
     indices: IntArray
