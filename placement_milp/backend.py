@@ -42,7 +42,7 @@ _FEASIBILITY = (1e-9, 1e-6, 1e-7)  # tolerances of HiGHS, tried in turn while th
 
 
 class SearchStatus(StrEnum):
-    """Status at the end of a search."""
+    """How a solver's search ended: optimal, stopped by a limit, or infeasible."""
 
     OPTIMAL = "optimal"
     TIME_LIMIT = "time-limit"

@@ -105,7 +105,7 @@ class PlacementProgram:
         return self.lp.add_variable(self._label(name), low, high, category)
 
     def add(self, expression: Any, name: str) -> None:
-        """Add a constraint, ``expression`` being a comparison."""
+        """Add a constraint to the program; ``expression`` is a comparison of variables."""
         self.lp.addConstraint(expression, self._label(name))
         self.constraints[name] = expression
 

@@ -28,7 +28,7 @@ _NODE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
 
 
 class MigNode(NamedTuple):
-    """Node with its partitioned GPUs by index."""
+    """Node of a cluster, with its partitioned GPUs by index."""
 
     name: str
     gpus: dict[int, CutGpu]

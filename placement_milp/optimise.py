@@ -138,7 +138,7 @@ def optimise(
 
 
 def _goals(program: PlacementProgram) -> list[_Goal]:
-    """Return the goals of the stages, in order."""
+    """Return what each stage of the optimisation optimises, in order."""
     objective = program.problem.objective
     order = {"effective-accuracy": ("effective-accuracy",), "cheapest": ("cost",),
              "fewest-workers": ("workers",),
@@ -165,7 +165,7 @@ def _bound(problem: Problem, goal: _Goal, bound: float, *, first: bool) -> float
 
 
 def _size(problem: Problem, name: str) -> float:
-    """Return a typical magnitude of a metric."""
+    """Return a typical magnitude of a metric, by which solvers scale it."""
     match name:
         case "cost":
             return sum(item.count * item.cost_per_hour for item in problem.worker_types) or 1.0

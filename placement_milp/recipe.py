@@ -72,7 +72,7 @@ def _front(problem: Problem, limits: Limits) -> Placement:
     ended = {"optimal"}
 
     def add(budget: float | None, *order: str) -> bool:
-        """Solve for a point; return whether to continue."""
+        """Solve for a point of the Pareto front; return whether to continue."""
         seconds = limits.left(start)
         # An incomplete front is valid if it has at least one point.
         if "interrupted" in ended or (placements and seconds is not None and seconds <= 0):

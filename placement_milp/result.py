@@ -50,7 +50,7 @@ class Use(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Group(WrittenRecord):
-    """Workers of a type with the same use."""
+    """Workers of one type that hold the same variants in the same batches."""
 
     worker_type: Annotated[str, "Name of the type of these workers."]
     workers: Annotated[

@@ -92,7 +92,7 @@ class _Signature:
         self._kinds: dict[str, _Kind] | None = None
 
     def refuse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Refuse the first argument of a wrong type."""
+        """Refuse the first argument whose type differs from the annotation."""
         kinds = self._kinds
         if kinds is None:
             kinds = self._kinds = self._read()
@@ -116,7 +116,7 @@ class _Signature:
         return kinds
 
     def _without_value(self) -> set[str]:
-        """Return the parameters that are None by default."""
+        """Return the names of the parameters whose default is None."""
         defaults = self._function.__defaults__ or ()
         last = self._positional[len(self._positional) - len(defaults):]
         defaults_by_name = dict(zip(last, defaults, strict=True)) | (self._function.__kwdefaults__

@@ -191,7 +191,7 @@ def _is_of_numbers(result: types.Type) -> bool:
 
 
 def njit(**options: Any) -> Callable[[F], F]:
-    """Compile with :func:`numba.njit`; ``cache`` is a preference."""
+    """Compile a function with :func:`numba.njit`; ``cache`` is a preference."""
     def compiled(function: F) -> F:
         # Functions with an underscore are called by kernels alone, and need no Python wrapper.
         inner = function.__name__.startswith("_")

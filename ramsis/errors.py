@@ -70,7 +70,7 @@ class _Shown(reprlib.Repr):
         self.maxstring = self.maxlong = self.maxother = 4 * _WIDTH
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """Represent a dictionary in its own order."""
+        """Represent a dictionary with its keys in their own order, unsorted."""
         pairs = islice(x.items(), self.maxdict) if level > 0 else ()
         return "{" + ", ".join(f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}"
                                for key, value in pairs) + "}"
@@ -212,7 +212,7 @@ class Rule(NamedTuple):
 
 
 def at_least(least: float) -> Rule:
-    """Return the rule for finite numbers >= ``least``."""
+    """Return the rule that a number is finite and at least ``least``."""
     return Rule(f"a finite number >= {least:g}", lambda value: least <= value < math.inf,
                 bounds=(("minimum", least),))
 

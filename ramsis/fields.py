@@ -55,7 +55,7 @@ allowed: a fraction in [0, 1]
                               **details)
 
     def only(self, keys: Collection[str]) -> None:
-        """Refuse any field that is not among ``keys``."""
+        """Refuse an object with any field that is not among ``keys``."""
         for key in self._values:
             if key not in keys:
                 raise self.refusal(key, "unknown field", allowed=", ".join(sorted(keys)))

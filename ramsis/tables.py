@@ -32,7 +32,7 @@ class Column:
     wide: bool = False  # whether the command line shows the column with ``--wide`` only
 
     def text(self, row: Mapping[str, Any]) -> str:
-        """Format the row's entry of this column."""
+        """Format the entry of a row in this column."""
         value, form = row.get(self.key), self.form
         if value is None:
             return "–"

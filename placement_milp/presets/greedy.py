@@ -59,7 +59,7 @@ class _Node:
 
     @property
     def occupancy(self) -> float:
-        """Share of the cycle that is busy."""
+        """Share of the duty cycle in which the worker is busy."""
         return self.slow_down * sum(b.latency_ms for b in self.batches) / self.cycle_ms
 
 

@@ -15,7 +15,7 @@ from ramsis.errors import InvalidValueError
 
 
 class ModelOnGpu(NamedTuple):
-    """Model at a batch size on a GPU."""
+    """Model that a heuristic puts on a GPU, with its batch size."""
 
     family: Family
     variant: Variant

@@ -120,7 +120,7 @@ class Evidence(NamedTuple):
 
     @classmethod
     def behind(cls, interval: Interval) -> Evidence:
-        """Return the evidence that a stated interval records."""
+        """Return the evidence on violations that an interval in a policy file records."""
         return cls(*(getattr(interval, name) for name in cls._fields))
 
     def of_more(self, times: float) -> Evidence:
@@ -144,7 +144,7 @@ class Effect(NamedTuple):
         return self._replace(late=self.late + other.late, per_ms=self.per_ms + other.per_ms)
 
     def at(self, time_ms: FloatArray | float) -> FloatArray:
-        """Return J at batch times in ms."""
+        """Return the violations J that batches of the group add if they take some times in ms."""
         return np.asarray(np.interp(time_ms, self.time_ms, self.late)
                           + self.per_ms * np.maximum(time_ms - self.time_ms[-1], 0.0))
 

@@ -354,7 +354,7 @@ def _head(path: Path) -> list[tuple[int, str]]:
 
 
 def _parts(text: str) -> list[str]:
-    """Split a line into time and load."""
+    """Split a line of a trace into its time and its load."""
     return re.split(r"[\s,;]+", text)
 
 

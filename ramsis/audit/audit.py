@@ -87,7 +87,7 @@ class AuditSettings:
 
 @dataclass(frozen=True)
 class Achieved:
-    """Outcomes of the requests of a log."""
+    """Accuracy and violations that the scheduler of a log achieved."""
 
     # requests, served, late, dropped, failed: the last four add up to the first
     requests: int

@@ -37,7 +37,7 @@ _TOUCHING_S = 1e-3  # overlap allowed between batches of a worker, as answers ar
 
 @dataclass(frozen=True, eq=False)
 class LoggedBatches:
-    """Batches with known times; arrays of shape (b,)."""
+    """Batches of a request log whose start and end are known; arrays of shape (b,)."""
 
     of: IntArray  # shape (n,): the batch of each request of the log; -1 where unknown
     model: IntArray  # index of the model

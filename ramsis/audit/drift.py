@@ -98,7 +98,7 @@ class Cusum:
 
 
 class _Learned:
-    """Mean and variance of the first observations (Welford)."""
+    """Mean and variance of the first observations, updated one by one (Welford)."""
 
     __slots__ = ("count", "mean", "squares")
 

@@ -37,7 +37,7 @@ _WINDOW_MS = 500.0  # window in which a peak is counted, as in the load monitor
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Figures that the best policy would have achieved."""
+    """Figures that the best policy would have achieved on the requests of a log."""
 
     workers: int
     scheduler: str  # dispatch rule of the policy, with settings

@@ -75,7 +75,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RequestLog:
-    """Requests by rising arrival; arrays of shape (n,)."""
+    """Requests of a log in the order of their arrivals; arrays of shape (n,)."""
 
     arrival_s: FloatArray  # non-decreasing
     # start_s, finish_s, deadline_ms, correct: NaN where unknown; ``correct`` is 1 or 0

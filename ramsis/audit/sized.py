@@ -50,7 +50,7 @@ class SizedAudit:
 
     @property
     def best(self) -> Mapping[str, Any]:
-        """The scheduler with the highest effective accuracy."""
+        """Audited scheduler with the highest effective accuracy on the log's requests."""
         return max(self.replayed, key=lambda figures: float(figures["effective_accuracy"]))
 
     def row(self) -> dict[str, Any]:

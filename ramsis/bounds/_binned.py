@@ -82,7 +82,7 @@ def binned_bound(task: Task) -> float:
 
 
 def _longest_load(task: Task) -> float:
-    """Return the longest load time in ms."""
+    """Return the longest time in ms that loading a model takes on any worker."""
     return max((float(task.load_ms[t, m]) for t, m in _pairs(task)), default=0.0)
 
 

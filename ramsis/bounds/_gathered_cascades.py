@@ -99,11 +99,11 @@ class _Cuts(NamedTuple):
     limit: FloatArray  # shape (C,)
 
     def joined(self, more: _Cuts) -> _Cuts:
-        """Return the cuts followed by further ones."""
+        """Return these cuts of the linear program, followed by further ones."""
         return _Cuts(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
 
     def take(self, rows: IntArray) -> _Cuts:
-        """Return the cuts at the given indices."""
+        """Return the cuts of the linear program at the given indices."""
         return _Cuts(*(part[rows] for part in self))
 
 
@@ -152,7 +152,7 @@ class _Asked(NamedTuple):
     began_ms: FloatArray  # time of the first batch, rounded down as for the rows
 
     def take(self, which: Any) -> _Asked:
-        """Return the second opinions with some indices."""
+        """Return the columns of second opinions at the given indices."""
         return _Asked(self.column[which], self.share[which], self.model[which],
                       self.batch[which], self.low_from[which], self.began_ms[which])
 
@@ -229,7 +229,7 @@ class _Program:
         return self._add([column for left, column in priced if left - prices[1] > _UNPAID])
 
     def _add(self, columns: Sequence[_Column]) -> int:
-        """Add columns that are new; return how many."""
+        """Add the columns that the linear program lacks; return how many."""
         before, asked = len(self.columns), [self._asked]
         for column in columns:
             key = (column.model, column.batch, column.pair, column.bins.tobytes(),

@@ -214,7 +214,7 @@ def goodput_bound(
 
 
 def _check(requests: ReleasedRequests, servers: Servers, rounds: int) -> None:
-    """Refuse arrays that do not fit each other."""
+    """Refuse arrays of requests and models whose shapes do not fit each other."""
     shape = servers.batch_ms.shape
     if len(shape) != 3 or 0 in shape or servers.workers.shape != shape[:1]:
         raise InvalidValueError("batch times and workers do not fit each other", where="servers",

@@ -60,7 +60,7 @@ class Observed:
     share_ms: FloatArray  # its part of the time that its batch took; NaN where that is not known
 
     def part(self, low_ms: float, high_ms: float) -> Observed:
-        """Return the requests that arrive in [low, high)."""
+        """Return the observed requests that arrive in [low, high)."""
         first, last = np.searchsorted(self.arrival_ms, [low_ms, high_ms])
         return Observed(*(getattr(self, name)[first:last] for name in self.__dataclass_fields__))
 

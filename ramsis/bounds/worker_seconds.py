@@ -474,7 +474,7 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Fleet:
-    """Start-up time and limits of the fleet."""
+    """Start-up time and limits of the fleet whose worker-seconds are bounded."""
 
     startup_ms: float
     most: float  # workers
@@ -484,7 +484,7 @@ class _Fleet:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Checked instance of the bound, in ms."""
+    """Checked inputs of the bound on worker-seconds, with times in ms."""
 
     arrival: FloatArray
     window_ms: float  # SLO, with the tolerance of "in time"
@@ -548,7 +548,7 @@ def _tried(target: _Target) -> Iterator[tuple[float, float]]:
 
 
 def _widths(problem: _Problem) -> Iterator[float]:
-    """Yield the bin widths to try, in ms."""
+    """Yield the widths of time bins to try for the bound, in ms."""
     fleet, tried = problem.fleet, set()
     for part in _PARTS if fleet.startup_ms > 0.0 else ():
         shortest_ms = max(problem.window_ms, fleet.startup_ms / part, fleet.end_ms / _MOST_BINS)

@@ -67,7 +67,7 @@ class Cluster:
 
     @property
     def default_service(self) -> str:
-        """The default service times of its worker types."""
+        """Kind of service times that is used for its worker types by default."""
         return default_service(*(worker_type.profile for worker_type in self.worker_types))
 
     @property

@@ -34,7 +34,7 @@ class ByType(Generic[T]):
 
     @property
     def one(self) -> T:
-        """The value where no types are named."""
+        """Value for the only worker type, where no types are named."""
         return self.values[self.ONE]
 
 

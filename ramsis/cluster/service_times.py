@@ -170,7 +170,7 @@ class ServiceTimes:
         return usable.up_to(int(last[keep].max()))
 
     def up_to(self, max_batch: int) -> ServiceTimes:
-        """Return the times of batches 1 … ``max_batch``."""
+        """Return the service times of batches of 1, 2, …, ``max_batch``."""
         return replace(self, quantiles_ms=self.quantiles_ms[:, :max_batch],
                        samples=self.samples[:, :max_batch], run_as=self.run_as[:, :max_batch])
 

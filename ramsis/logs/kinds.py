@@ -91,7 +91,7 @@ def _line(pattern: str) -> re.Pattern[str]:
 
 
 def _plain(*names: str) -> dict[str, str]:
-    """Return columns with the names of their fields."""
+    """Return columns that have the names of the fields they hold."""
     return {name: name for name in names}
 
 

@@ -453,7 +453,7 @@ def floats(texts: Any) -> FloatArray:
 
 
 def refusal(summary: Summary, where: str) -> InputFileError:
-    """Return the error for a file without requests."""
+    """Return the error for a log in which no requests were found."""
     return InputFileError(f"is {summary.title}", where=where, allowed=summary.advice.format(where))
 
 

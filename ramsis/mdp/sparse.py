@@ -81,7 +81,7 @@ class SparseMDP:
             self.state, self.action, self.transition, self.reward, self.cost, self.state_names))
 
     def _summary(self) -> str:
-        """Return sizes in words, for the representation."""
+        """Return the numbers of states and pairs in words, for ``repr``."""
         return (f"{self.n_states} states, {self.n_pairs} state-action pairs, "
                 f"{self.transition.nnz} transitions")
 

@@ -128,7 +128,7 @@ class _Growth:
         return cls(scenario, name, step_mb, *steps)
 
     def at(self, count: int) -> Scenario:
-        """Return the scenario with a number of steps."""
+        """Return the scenario grown by a number of steps: workers, or memory."""
         if self.step_mb is None:
             return with_workers(self.scenario, self.worker_type, count)
         return with_memory(self.scenario, self.worker_type, self.amount(count))
@@ -138,7 +138,7 @@ class _Growth:
         return count if self.step_mb is None else count * self.step_mb
 
     def words(self, count: int) -> str:
-        """Return a number of steps in words."""
+        """Return a number of steps in words, such as ``3 workers`` or an amount of memory."""
         if self.step_mb is None:
             return f"{count} workers of the type {self.worker_type}"
         return f"{self.amount(count):g} MB on each worker of the type {self.worker_type}"

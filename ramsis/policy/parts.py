@@ -75,7 +75,7 @@ def classes_in(fields: Fields, table: DecisionTable) -> tuple[SloClass, ...]:
 
 
 def arrivals_in(fields: Fields) -> dict[str, Any]:
-    """Read the arrival process with its parameters."""
+    """Read the arrival process of a policy file, with its parameters."""
     arrivals = fields.child("arrivals")
     values = {key: arrivals.value(key) for key in arrivals}
     for key, value in values.items():

@@ -170,7 +170,7 @@ class Policy:
 
     @property
     def planned_qps(self) -> float:
-        """The load that the table was planned for."""
+        """Load in requests per second that the table was planned for."""
         return self.load_qps * (1.0 if self.load_factor is None else self.load_factor)
 
     @property
@@ -223,7 +223,7 @@ class Policy:
 
     @property
     def max_queue(self) -> int:
-        """Longest queue that the table tells apart."""
+        """Longest queue length that the table distinguishes."""
         return int(self.queue_levels[-1])
 
     @property
@@ -306,7 +306,7 @@ class Policy:
         return padded[..., 0], padded[..., 1]
 
     def decision_table(self) -> DecisionTable:
-        """Return the decision table of the runtime."""
+        """Return the table as the runtime looks it up."""
         rows, row_of = compressed(self.codes)
         return DecisionTable(
             models=tuple(model.name for model in self.models), slo_ms=self.slo_ms,

@@ -21,7 +21,7 @@ _TOLERANCE = 1e-6
 
 
 def policy_text(policy: Policy) -> str:
-    """Return the byte-stable text of a policy's file."""
+    """Return the text of a policy's file, the same bytes on every run."""
     try:
         text = canonical_json(policy.to_document())
         Policy.from_document(json.loads(text), "policy")

@@ -133,7 +133,7 @@ def _outliers(model: ModelProfile, statistic: str) -> Iterator[Finding]:
 
 
 def _sketches(model: ModelProfile) -> Iterator[Finding]:
-    """Find stated statistics that differ from the sketch's."""
+    """Warn about statistics that differ from those of the stated quantiles."""
     for item in model.batches:
         if item.quantiles_ms is None:
             continue

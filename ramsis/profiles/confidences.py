@@ -392,7 +392,7 @@ def choosing_part(groups: ArrayLike, seed: int = 0) -> NDArray[np.bool_]:
 def _checked(
     samples: Samples
 ) -> tuple[dict[str, NDArray[np.bool_]], dict[str, FloatArray]]:
-    """Check samples; return correctness and confidence by model."""
+    """Check labelled samples; return correctness and confidence by model."""
     if not samples:
         raise ProfileError("no models", "samples", {}, "one or more models")
     correct: dict[str, NDArray[np.bool_]] = {}

@@ -47,7 +47,7 @@ _MOST_POINTS = 1000  # largest number of points for the pairwise slopes, 4 MB of
 
 
 class Origin(IntEnum):
-    """Origin of an entry of a latency table."""
+    """How an entry of a latency table came about, such as measured or interpolated."""
 
     MEASURED = 0
     """The measured statistic of this batch size."""

@@ -129,7 +129,7 @@ def plain_numbers(axis: Axis) -> None:
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):
-        """Formatter of the places that LogFormatter chooses."""
+        """Formatter of tick labels as plain numbers, where LogFormatter labels a tick."""
 
         def __call__(self, x: float, pos: int | None = None) -> str:
             return plain(x) if super().__call__(x, pos) else ""

@@ -267,7 +267,7 @@ def _row(
 
 
 def _actions(item: Fields, models: int, largest: int) -> list[list[int]]:
-    """Read the model and batch of each action."""
+    """Read the model and batch size of each action from a policy file."""
     pairs = item.entries("actions")
     actions = [pairs.wholes(key, 0, length=2) for key in pairs]
     for key, (model, batch) in zip(pairs, actions, strict=True):

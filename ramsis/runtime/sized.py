@@ -239,7 +239,7 @@ class _Row(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Waiting requests, level and prices at a decision."""
+    """Waiting requests, level and prices at one decision of the rule."""
 
     cells: list[int]  # class * (bins + 1) + bin of each request, by class, then arrival
     begins: dict[int, int]  # index of the first request of each class in ``cells``

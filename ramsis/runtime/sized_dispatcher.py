@@ -170,7 +170,7 @@ class SizedDispatcher(DispatcherBase[R]):
         return self._given_up(later[:count] if len(later) >= count else [])
 
     def abandon(self) -> Orders[R]:
-        """Drop all waiting requests, and return these orders."""
+        """Drop all waiting requests, and return the orders that say so."""
         return self._given_up(list(self._waiting.values()))
 
     def _join(self, tickets: Iterable[Ticket[R]]) -> None:

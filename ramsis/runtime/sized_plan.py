@@ -85,7 +85,7 @@ class PlannedQueue(Generic[T]):
         return self.rule.time_ms(self._model, count, size) * self.slowness
 
     def _without(self, entries: list[_Waiting]) -> list[T]:
-        """Remove requests from the queue and return them."""
+        """Remove some requests from the queue, and return them."""
         if entries:
             numbers = {entry.number for entry in entries}
             self._waiting = [entry for entry in self._waiting if entry.number not in numbers]

@@ -117,7 +117,7 @@ def arrivals_label(arrivals: Mapping[str, object]) -> str:
 
 
 def _plain(value: object) -> str:
-    """Format a parameter, integral floats as integers."""
+    """Format a parameter of an arrival process; integers lose their decimal point."""
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(_plain(item) for item in value) + "]"
     if isinstance(value, float) and value.is_integer():

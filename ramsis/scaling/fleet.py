@@ -223,7 +223,7 @@ class ScaledFleet:
 
 @dataclass(frozen=True)
 class FleetTerms(ScaledFleet):
-    """Settings of a simulated run of a fleet."""
+    """Settings of one simulated run of a fleet whose workers change."""
 
     start: int  # number of workers at time 0, all active; least <= start <= most
     # end of arrivals and of costs, > 0; by default the end of the interval of the last

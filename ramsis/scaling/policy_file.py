@@ -209,7 +209,7 @@ class StatedDynamics(WrittenRecord):
 
 @dataclass(frozen=True)
 class StatedCertificate(WrittenRecord):
-    """Error bound of the decision process's solution."""
+    """Average reward of the decision process, with its error bound."""
 
     average_reward: float
     span: NonNegative

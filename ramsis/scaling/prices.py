@@ -25,13 +25,13 @@ class Delivered(NamedTuple):
 
     @classmethod
     def of(cls, run: ScaledRun) -> Delivered:
-        """Return the figures of a simulated run."""
+        """Return worker-seconds, violations and accuracy of a simulated run."""
         return cls(float(run.worker_s), float(run.violation_rate), float(run.effective_accuracy),
                    int(run.requests))
 
 
 def meets(run: ScaledRun | Delivered | Expectations, target: Targets) -> bool:
-    """Return whether a run meets the target."""
+    """Return whether the figures of a run meet the target."""
     in_time = 1.0 - run.violation_rate
     return target.met(run.effective_accuracy / in_time if in_time else 0.0, run.violation_rate)
 

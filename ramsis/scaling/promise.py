@@ -96,7 +96,7 @@ class Promise(WrittenRecord):
     confidence: Annotated[Fraction, "Of all intervals."] = CONFIDENCE
 
     def meets(self, target: Targets) -> bool:
-        """Return whether the means reach the target."""
+        """Return whether the promised means reach the target."""
         return all(margin >= -ROUNDING for margin, _ in self._margins(target))
 
     def clear(self, target: Targets) -> bool:
@@ -155,7 +155,7 @@ class _Runs:
             loads, ScalingControl(self.table), self.tables, self.fleet, self._start(first_qps)))
 
     def off(self, played: DecisionTables, rng: np.random.Generator) -> FloatArray:
-        """Return simulated minus expected figures on one load."""
+        """Return simulated minus expected figures of the policy on one load."""
         arrivals, first_qps = drawn_arrivals(self.dynamics, self.intervals, rng)
         run = play(arrivals, played, TableRule(self.table), FleetTerms(
             **asdict(self.fleet), start=self._start(first_qps), duration_s=self.run_s,

@@ -552,7 +552,7 @@ def rule_of(
 
 
 def _kind(name: str, error: type[RamsisError]) -> type[Any]:
-    """Return the class of a scaling rule."""
+    """Return the class of a scaling rule by its name."""
     if name in RULES:
         return RULES[name]
     if ":" not in name:

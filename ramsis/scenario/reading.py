@@ -58,7 +58,7 @@ class _Check:
         self.where = where
 
     def refusal(self, place: str, what: str, **details: object) -> InputFileError:
-        """Return the error, for the caller to raise."""
+        """Return the error about a place of the file, for the caller to raise."""
         return InputFileError(what, where=f"{self.where}: {place}",
                               **details)  # type: ignore[arg-type]
 
@@ -72,7 +72,7 @@ class _Check:
             seen.add(name)
 
     def known(self, place: str, what: str, name: str, names: Collection[str]) -> None:
-        """Refuse a name that does not exist."""
+        """Refuse a reference to a name that the scenario does not have."""
         if name not in names:
             every = list(names)
             near = get_close_matches(name, every, 3) or every[:_MOST_NAMES]

@@ -34,7 +34,7 @@ _MODELS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minIte
 
 
 def _one_or_more(item: Fields, key: str) -> tuple[float, ...]:
-    """Read a number, or a list of numbers."""
+    """Read a field that holds a number, or a list of numbers."""
     alone = not isinstance(item.value(key), list)
     return (item.number(key, POSITIVE),) if alone else tuple(item.numbers(key, POSITIVE))
 
@@ -246,7 +246,7 @@ class Stream(Record):
 
 @dataclass(frozen=True, slots=True)
 class StartState(Record):
-    """Models that are loaded at the start."""
+    """Models that some workers hold when the simulation starts."""
 
     worker: Annotated[str, "A worker (TYPE-1), or a type: all its workers."]
     models: Annotated[

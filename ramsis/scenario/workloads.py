@@ -63,7 +63,7 @@ class Drawn:
 
 
 class WorkloadOf(Record):
-    """Base of the workloads of a stream."""
+    """Base class of the kinds of workload that a stream of a scenario may have."""
 
     __slots__ = ()
 

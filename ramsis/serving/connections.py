@@ -524,7 +524,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _release(self) -> None:
-        """Release the bytes of incomplete or held-back requests."""
+        """Release the counted bytes of requests that are incomplete or held back."""
         self._hold(-self._pending)
         held_back, self._behind, self._parsed = len(self._behind) - self._parsed, b"", 0
         self.group.received(-held_back)
@@ -568,7 +568,7 @@ class Connection(HttpToolsProtocol):
         self._begin(headers, body, keep_alive=keep_alive)
 
     def _begin(self, headers: Mapping[bytes, str], body: bytes, *, keep_alive: bool) -> None:
-        """Answer a request by the fast path."""
+        """Answer a small request at once, without the application's event loop."""
         exchange: Any = _Exchange(self, keep_alive)
         self.cycle = exchange
         self._cycles.append(exchange)

@@ -38,7 +38,7 @@ def selector_of(policy: Policy) -> Selector:
 
 
 def has_cascades(policies: PolicySet[Policy]) -> bool:
-    """Return whether any policy has second opinions."""
+    """Return whether any policy of a set gives second opinions."""
     return any(map(_has_cascade, policies.levels))
 
 
@@ -107,7 +107,7 @@ def model_names(policies: PolicySet[Policy]) -> list[str]:
 def check_served(
     policies: PolicySet[Policy], variants: Collection[str], max_batch: int | None, where: str
 ) -> None:
-    """Refuse policies that these variants cannot serve."""
+    """Refuse policies that the server's variants cannot serve."""
     missing = sorted(set(model_names(policies)) - set(variants))
     if missing:
         raise InputFileError("policies for models that have no variant", where=where,

@@ -515,7 +515,7 @@ class Server:
             max(ticket.request.length for ticket in start.tickets)))
 
     def _ended(self, worker: int, ended: Ended, arrays: dict[str, NDArray[Any]]) -> None:
-        """Answer the queries of an ended batch."""
+        """Answer the requests of a batch that has ended."""
         if self._probe is not None and not self._probe.done():
             self._probe.set_result(None if ended.error else ended.service_ms)
         running = self._running.get(worker)
@@ -632,7 +632,7 @@ class Server:
         return unsure
 
     def _keep(self, ticket: Ticket[Query]) -> None:
-        """Send a first answer as the final one."""
+        """Send the first answer to a request as the final one."""
         query = ticket.request
         if query.first is None:
             return

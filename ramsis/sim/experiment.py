@@ -82,7 +82,7 @@ class SimulationSettings(Checked):
 
     @property
     def told_slowness(self) -> float:
-        """Factor on service times that schedulers count on."""
+        """Factor on service times that schedulers are told."""
         return self.slowness if self.stated_slowness is None else self.stated_slowness
 
     def stated_qps(self, workload: Workload | ClosedLoop) -> float | None:

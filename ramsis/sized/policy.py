@@ -69,7 +69,7 @@ class SizedPolicy:
 
     @property
     def load_qps(self) -> float:
-        """Load that the rule was searched for at."""
+        """Load at which the rule was searched for, in requests per second."""
         return float(self.document["load_qps"])
 
     @property
@@ -80,7 +80,7 @@ class SizedPolicy:
 
     @cached_property
     def scheduler(self) -> IndexRule:
-        """The policy as a scheduler in simulations."""
+        """Scheduler that follows the policy, for simulations."""
         return IndexRule(self.tables)
 
     @cached_property
@@ -99,7 +99,7 @@ class SizedPolicy:
             raise InputFileError(f"no problem: {error}", where="inputs") from error
 
     def row(self) -> dict[str, Any]:
-        """Return the policy as a row of results."""
+        """Return the policy's promise as a row of results."""
         expected = self.expectations
         return {"scheduler": "central-queue", "load_qps": self.load_qps,
                 "workers": self.tables.workers, "slo_ms": self.tables.slo_ms,
@@ -239,7 +239,7 @@ def _simulated(
 
 
 def _measured(result: SizedResult, problem: SizedProblem) -> dict[str, Any]:
-    """Return the expectations that are measured in runs."""
+    """Return the expectations of a policy, measured in simulated runs."""
     row = result.row()
     return {**{name: row[name] for name in _FIGURES},
             "overloaded": row["violation_rate"] > _OVERLOADED,
@@ -287,7 +287,7 @@ def policy_file(load_qps: float) -> str:
 def write_sized(
     policies: Sequence[SizedPolicy], folder: str | os.PathLike[str], command: str
 ) -> None:
-    """Write policies and their manifest, the manifest last."""
+    """Write the files of policies, and last their manifest."""
     folder = Path(folder)
     make_folder(folder)
     levels = []

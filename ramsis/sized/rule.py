@@ -198,7 +198,7 @@ def slopes_of(times_ms: Sequence[Sequence[Sequence[float]]], padded: bool) -> Fl
 
 
 def arrays_of(tables: SizedTables, slope_ms: FloatArray) -> RuleArrays:
-    """Return tables as the compiled run reads them."""
+    """Return the tables of a rule as arrays that the compiled simulation reads."""
     from ramsis.sized._rule_kernels import RuleArrays
 
     edges, sizes = np.asarray(tables.edges), np.asarray(tables.sizes)

@@ -120,7 +120,7 @@ def class_shares(
 
 
 def steps(*, weighted: bool = False) -> int:
-    """Return about how many simulations a search takes."""
+    """Return about how many simulations a search for the rule's numbers takes."""
     each = _GENERATIONS * _CHILDREN
     return len(_STARTS) + (2 * each if weighted else each)
 

@@ -136,7 +136,7 @@ class PolicyJob(Job):
 
 @dataclass(frozen=True)
 class ResponseJob(Job):
-    """Offline profile of ModelSwitching for a fleet."""
+    """Job that profiles the fleet for ModelSwitching, before simulations use it."""
 
     folder: Path
     cluster: SweepCluster

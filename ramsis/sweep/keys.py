@@ -178,7 +178,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 class _RefusedError(Exception):
-    """A value that a key does not take."""
+    """Error of a value that a key of the specification does not take."""
 
     def __init__(self, value: Any, allowed: str) -> None:
         super().__init__(allowed)

@@ -100,7 +100,7 @@ def _no_cluster(address: str, why: str) -> InvalidValueError:
 
 
 class _Cluster:
-    """Jobs in progress on the connected cluster."""
+    """Jobs that are in progress on a Ray cluster."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray

@@ -83,7 +83,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell that could not be computed."""
+    """Cell of a sweep that could not be computed, and why."""
 
     cell: Cell | ScenarioCell
     error: str
@@ -179,7 +179,7 @@ class Sweep:
             self._leaving = leaving.pop_all()
 
     def _look(self) -> None:
-        """Find existing results, and the jobs to run."""
+        """Find the results that exist already, and list the jobs to run."""
         distinct = _unique(self._every)
         self._store.fetch(job.path for job in distinct if self._store.has(job.path))
         self._open = [job for job in distinct if job.result() is None]
@@ -285,7 +285,7 @@ def run_sweep(
 
 
 def _unique(jobs: Iterable[_J]) -> list[_J]:
-    """Return the first job for each file."""
+    """Return the first of several jobs that write the same file."""
     return list({job.path: job for job in reversed(list(jobs))}.values())[::-1]
 
 

@@ -59,7 +59,7 @@ class Store:
 
 @dataclass(frozen=True)
 class UrlStore(Store):
-    """A URL, with a folder of fetched files."""
+    """Store of a sweep's results at a URL, with a local folder of fetched files."""
 
     url: str
 
@@ -69,7 +69,7 @@ class UrlStore(Store):
 
     @cached_property
     def _known(self) -> set[str]:
-        """Names of all files at the first access."""
+        """Names of the files that were in the store when it was first used."""
         system, root = self._opened
         with self._failing("read"):
             system.invalidate_cache()
@@ -162,7 +162,7 @@ class UrlStore(Store):
 
 @dataclass(frozen=True)
 class _StoredJob:
-    """A job whose files are at a URL."""
+    """Job whose input and output files are at a URL."""
 
     url: str
     job: Any

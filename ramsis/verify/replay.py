@@ -134,7 +134,7 @@ def _words(name: str) -> str:
 def _by_player(
     name: str, figure: float, half_width: float, other: Estimate | None
 ) -> Check:
-    """Check a figure against the verifier's own simulator."""
+    """Check a promised figure against the verifier's own simulator."""
     claim = f"{_words(name)} by a simulator of its own"
     if other is None:  # too rare to be seen there
         return Check(claim, figure, None, figure <= _FEW * _RUNS / _QUERIES)

@@ -44,7 +44,7 @@ class TableArrays(NamedTuple):
 
 
 class _Batches(NamedTuple):
-    """Sizes, accuracies and service times of the actions."""
+    """Sizes, accuracies and service times of the batches that a table may run."""
 
     size: IntArray  # shape (A,)
     accuracy: FloatArray  # shape (A,)
@@ -53,7 +53,7 @@ class _Batches(NamedTuple):
 
 
 class Chance(NamedTuple):
-    """Random inputs of a replay of n requests."""
+    """Random numbers of a replay of n requests: arrivals and service times."""
 
     arrival_ms: FloatArray  # rising, shape (n,)
     slo_ms: FloatArray  # of each request, shape (n,)

@@ -97,7 +97,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class _Table:
-    """Columns of a published trace's CSV format."""
+    """Names and units of the columns in the CSV format of a published trace."""
 
     known_by: tuple[str, ...]  # columns that identify the format
     time: str  # column of the times

@@ -41,7 +41,7 @@ _LARGE = 200_000  # entries of a factor, above which GMRES is tried first
 
 @dataclass(frozen=True)
 class ChainValues:
-    """Gain and relative values of a policy."""
+    """Gain and relative values of a central queue's policy."""
 
     gain: float  # per ms
     wait: FloatArray  # of waiting, shape (I, N)

@@ -45,7 +45,7 @@ class Level(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """The system eliminated down to level 1."""
+    """Linear system of a central queue, eliminated level by level down to level 1."""
 
     # waits, needed: place of each queue in W_i and D_i, or -1, (I, N); place 0 of W at the top
     # level is that of the gain

@@ -62,7 +62,7 @@ class Served:
                 for file, profile in _kept(sets, self.models).items()}
 
     def profile(self) -> ProfileSet:
-        """Read the profile of the only worker type."""
+        """Read the profile of the workers, where no worker types are named."""
         return self.profiles()[self.profile_names.one]
 
     def cluster(self) -> Cluster:

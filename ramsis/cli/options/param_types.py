@@ -91,7 +91,7 @@ class Word(_ParamType):
 def complete_files(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[Any]]:
-    """Complete files and folders in a shell."""
+    """Complete names of files and folders in a shell."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -110,7 +110,7 @@ class Out(click.Path):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """Check the name, and return the path."""
+        """Check the name of an output file, and return its path."""
         where = param.opts[0] if param is not None else "out"
         if not str(value).strip():  # as of an unset variable; the path is the current folder
             kind = "file" if self.file_okay else "folder"
@@ -126,7 +126,7 @@ class OutPlace(Out):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """Return the path, or a URL as text."""
+        """Return the path of an output folder, or its URL as text."""
         if "://" not in str(value):
             return super().convert(value, param, ctx)
         require("fsspec", "store", "a URL", param.opts[0] if param is not None else "out")
@@ -169,7 +169,7 @@ def _arrivals(text: str, where: str) -> Arrivals:
 
 
 def _numbers(text: str, where: str) -> ByType[float]:
-    """Parse one number > 0 per worker type."""
+    """Parse an option with one number > 0 for each worker type."""
     by_name = by_type(text, where)
     if not by_name:
         raise not_by_type(text, where)

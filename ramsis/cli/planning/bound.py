@@ -217,7 +217,7 @@ def _draw(rows: list[dict[str, Any]], plot: Path | None) -> None:
 def _of_trace(
     params: Mapping[str, Any], served: Served, workload: WorkloadOptions, *, json_rows: bool
 ) -> None:
-    """Print the fewest worker-seconds for a trace."""
+    """Print the fewest worker-seconds with which any scheduler could serve a trace."""
     refuse_options(("workers", "violation_price", "cascades"), "is for --load.")
     if (served.profile_names is None) == (params["rate_per_worker"] is None):
         raise click.UsageError("Give either --profiles or --rate-per-worker.")

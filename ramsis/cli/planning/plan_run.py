@@ -104,7 +104,7 @@ class PlanRun:
 
     @property
     def search(self) -> list[str]:
-        """The command that finds the fewest workers."""
+        """Command that finds the fewest workers for the plan."""
         return self.search_of(self.queues, self.arrivals)
 
     def search_of(self, dispatches: Iterable[str], arrivals: Sequence[str]) -> list[str]:
@@ -125,7 +125,7 @@ class PlanRun:
         return [*options, option, exact(before * factor)]
 
     def played(self, workers: int, *what: str) -> list[str]:
-        """Return the command that simulates with further seeds."""
+        """Return the command that simulates the plan's policies with further seeds."""
         lasting = ("--duration-s", exact(float(f"{self.run_ms / 1000.0:.4g}")))
         return ["simulate", *self.served, "--workers", str(workers), *self.arrivals,
                 *(lasting if self.run_ms > self.workload.duration_ms else ()), *what,

@@ -150,7 +150,7 @@ def _response(policy: Policy) -> str:
 
 
 def _words(policy: Policy) -> dict[str, str]:
-    """Return the text columns of a policy's row."""
+    """Return the columns of text in a policy's row of results."""
     expected, proof = policy.expectations, policy.certificate
     used = max(expected.model_share.items(), key=lambda item: item[1], default=None)
     gap = "–" if proof.gain_upper is None else f"gap {max(0.0, proof.gain_upper - proof.gain):.0e}"

@@ -290,7 +290,7 @@ def _write_sized_code(
 
 
 def _write_code(policies: PolicySet[Policy], code: str, out: Path) -> None:
-    """Write source code and print a summary."""
+    """Write the exported source code, and print a summary."""
     write_atomic(out, code)
     held = [station.policy for level in policies.levels for station in level.stations]
     models = {model.name for policy in held for model in policy.models}

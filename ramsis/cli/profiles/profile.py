@@ -327,7 +327,7 @@ def _rows_by_size(profile_set: ProfileSet, statistic: str) -> list[dict[str, Any
 
 
 def _print_sized(name: str, sized: SizedTimes, statistic: str) -> None:
-    """Print measured times by count and size."""
+    """Print the measured times of models by batch size and size of the requests."""
     if statistic not in sized.statistics:
         click.echo(f"{name}: times by size have no {statistic}; they have "
                    f"{', '.join(sized.statistics)}")

@@ -73,7 +73,7 @@ def sweep_command(
 
 
 def _tell(failures: tuple[Failure, ...]) -> None:
-    """Print the first failures, one per line."""
+    """Print the errors of the first cells that failed, one per line."""
     for failure in failures[:_SHOWN]:
         click.echo(f"failed: {failure.cell.label}: {failure.error}", err=True)
     if len(failures) > _SHOWN:

@@ -30,7 +30,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """Read a run for each batch size."""
+    """Read a file of Clockwork's model zoo: a run for each batch size."""
     values = _settings(source)
     weights = values.pop("weights", None)
     weights_file = source.path.with_suffix(".clockwork_params")

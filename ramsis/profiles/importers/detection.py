@@ -49,7 +49,7 @@ class TableFormat(Protocol):
     """Interface of an importer module for a table, or a folder of samples."""
 
     def recognises(self, columns: Collection[str]) -> bool:
-        """Return whether a header is of this format."""
+        """Return whether the header of a table is of this format."""
         ...
 
     def read(self, path: Path) -> dict[str, MeasuredModel]:
@@ -61,7 +61,7 @@ class RunFormat(Protocol):
     """Interface of an importer module for files of one run each."""
 
     def recognises(self, source: Source) -> bool:
-        """Return whether a file is of this format."""
+        """Return whether a file of one run is of this format."""
         ...
 
     def read(self, source: Source, given: Given) -> Sequence[MeasuredRun]:

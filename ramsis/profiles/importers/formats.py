@@ -52,7 +52,7 @@ class ColumnMap:
     no_rows = "no rows below the header", "a row for each measurement"
 
     def recognises(self, columns: Collection[str]) -> bool:
-        """Return whether a header is of this format."""
+        """Return whether the header of a table is of this format."""
         tell = self.known_by or (self.model, self.batch, *self.required)
         known = (self.model, self.batch, *self.times, *self.required, *self.optional)
         return (all(any(re.fullmatch(pattern, column) for column in columns) for pattern in tell)
@@ -341,7 +341,7 @@ class Timm(ColumnMap):
         return True
 
     def variant(self, row: CsvRow) -> str:
-        """Return the model at its image size."""
+        """Return the name of a model at its image size, such as ``resnet18@160``."""
         size = row.cells.get("infer_img_size")
         return f"{row.text('model')}@{size}" if size else row.text("model")
 

@@ -41,12 +41,12 @@ _ANSWERED = ("", "served", "late")
 
 
 def recognises(columns: Collection[str]) -> bool:
-    """Return whether a header is of this format."""
+    """Return whether the header of a table is that of a request log."""
     return set(_REQUIRED) <= set(columns)
 
 
 def read(path: Path) -> dict[str, MeasuredModel]:
-    """Return the models of a file, by name."""
+    """Read a request log: service times of batches, for each model by name."""
     table = read_rows(path)
     table.require(_REQUIRED, _OTHERS)
     batches: dict[tuple[str, int, str, str], CsvRow] = {}

@@ -56,7 +56,7 @@ class CsvRow:
     cells: dict[str, str]
 
     def at(self, column: str) -> str:
-        """Return the place of a cell, for messages."""
+        """Return file, line and column of a cell, for messages."""
         return f"{self.path}: line {self.line}, {column}"
 
     def place(self, path: str) -> str:
@@ -83,7 +83,7 @@ class CsvRow:
             raise InputFileError("not a number", where=self.at(column), value=text) from error
 
     def count(self, column: str) -> int:
-        """Return a cell as a whole number."""
+        """Return the value of a cell as a whole number."""
         try:
             return whole_number(self.text(column))
         except ValueError as error:

@@ -49,7 +49,7 @@ class NotAProfileError(InputFileError):
 
 @dataclass(frozen=True)
 class Given:
-    """Values stated by the user that files lack."""
+    """What the user states because the files of runs lack it, such as the batch size."""
 
     # batch size by pattern of the file's path inside the source, as ``b4/*``; ``*``: all
     batch: Mapping[str, int] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Node:
             yield Node(value, f"{self.where}[{i}]")
 
     def number(self) -> float:
-        """Return a finite number; refuse another value."""
+        """Return a finite number from the document; refuse another value."""
         return FINITE.required(self.where, self.value, "not a number", InputFileError)
 
     def positive(self) -> float:
@@ -125,7 +125,7 @@ class Node:
         return value
 
     def whole(self) -> int:
-        """Return a whole number; refuse another value."""
+        """Return a whole number from the document; refuse another value."""
         if isinstance(self.value, bool) or not isinstance(self.value, int):
             raise InputFileError("not a whole number", where=self.where, value=self.value)
         self.number()

@@ -345,7 +345,7 @@ class _Record:
         self, name: str, sampled: Sampled, loaded: LoadedModel, load_ms: float | None,
         sized: SizedTimes | None = None,
     ) -> None:
-        """Record the measured batches of a model."""
+        """Add a model's measured batches to the profile."""
         if sampled.note:
             self.notes[name] = sampled.note
         if sampled.batches:

@@ -180,7 +180,7 @@ def sample_batches(
 
 @dataclass
 class RunsInTime:
-    """Trace of runs in the order of time."""
+    """Record of timed runs in the order of time."""
 
     keys: list[tuple[str, int]] = field(default_factory=list)  # model and batch size
     latency_ms: list[float] = field(default_factory=list)
@@ -249,7 +249,7 @@ def sample_interleaved(
 
 
 def _once(model: Runnable, batch: int) -> float:
-    """Measure the latency of one run, in ms."""
+    """Run a model once on an input, and return the latency in ms."""
     prepared = model.prepare(batch)
     with without_collection():
         return timed(model, prepared)
@@ -287,7 +287,7 @@ def _turn(model: Runnable, batch: int, rule: StopRule) -> list[float]:
 
 
 def timed(model: Runnable, prepared: Any) -> float:
-    """Return the time of one run, in ms."""
+    """Return the time of one run of a model, in ms."""
     start = perf_counter_ns()
     model.run(prepared)
     return max(perf_counter_ns() - start, 1) / 1e6

@@ -50,7 +50,7 @@ def profile_section(profile: ProfileSet, source: str) -> Section:
 def _verdict(
     profile: ProfileSet, table: LatencyTable, front: tuple[str, ...], statistic: str
 ) -> list[str]:
-    """Summarise the range of the Pareto front."""
+    """Return a sentence on the range of accuracy and latency of the Pareto front."""
     kept = table.select(front)
     fast, best = kept.latency_ms[:, 0].argmin(), kept.accuracy.argmax()
     return [f"{len(front)} of {len(profile.models)} models are worth using: from "
@@ -60,7 +60,7 @@ def _verdict(
 
 
 def _statistic(profile: ProfileSet) -> Statistic:
-    """Return the first statistic that all batches have."""
+    """Return the first statistic of latency that all batches have."""
     statistics = profile.statistics
     if not statistics:
         raise InvalidValueError("no statistic that all batches have",

@@ -49,7 +49,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """Model on a server, by its metadata."""
+    """Model on a server, described by the server's metadata."""
 
     url: str  # URL of inference requests
     # dimensions of any size are ANY

@@ -113,7 +113,7 @@ class ConnectionPool:
         self.forget(connection)
 
     def forget(self, connection: _Connection) -> None:
-        """Use a connection for no more requests."""
+        """Stop using a connection for further requests."""
         if connection in self.idle:
             self.idle.remove(connection)
 

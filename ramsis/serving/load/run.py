@@ -138,7 +138,7 @@ def generate_load(
 
 
 class _Run:
-    """Run of the load generator against a server."""
+    """One run of the load generator against a server."""
 
     def __init__(
         self, url: str, arrival_s: FloatArray, settings: LoadSettings,

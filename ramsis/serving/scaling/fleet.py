@@ -49,7 +49,7 @@ class FleetPolicies:
         return self._selectors[max(active, 1)]
 
     def check(self, variants: Collection[str], where: str) -> None:
-        """Refuse policies that these variants cannot serve."""
+        """Refuse policies that the server's variants cannot serve."""
         for policies in self._sets.values():
             check_served(policies, variants, None, where)
 

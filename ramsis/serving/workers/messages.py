@@ -80,7 +80,7 @@ class Ended(NamedTuple):
 
 
 def framed(message: bytes) -> bytes:
-    """Return a message with its length prefix."""
+    """Return a message with its length as a prefix."""
     return _LENGTH.pack(len(message)) + message
 
 
@@ -103,7 +103,7 @@ class Unframed:
 
 
 def send_json(channel: socket.socket, document: dict[str, Any], files: Sequence[int] = ()) -> None:
-    """Send a document, and open files with it."""
+    """Send a JSON document over a socket, and open files with it."""
     message = framed(json.dumps(document).encode())
     sent = socket.send_fds(channel, [message], files) if files else 0
     channel.sendall(message[sent:])

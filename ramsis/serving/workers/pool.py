@@ -188,7 +188,7 @@ class WorkerPool:
         worker.attach(self.slots, self.outputs)
 
     def ready(self, worker: _Worker) -> None:
-        """Report that a worker can take batches."""
+        """Report that a worker can take batches; while starting, note when all can."""
         if self._started.done():
             self.events.ready(worker.number)
         elif all(other.state in (State.OFF, State.READY) for other in self._workers):
@@ -369,7 +369,7 @@ def variants_as_json(variants: VariantsFile) -> list[dict[str, Any]]:
 
 
 def _in_words(error: BaseException) -> str:
-    """Return the text of a system error."""
+    """Return the operating system's text of an error."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

@@ -143,7 +143,7 @@ def _opened(variant: Mapping[str, Any], where: str) -> LoadedModel:
 
 
 def _stated(model: LoadedModel) -> tuple[TensorSpec, ...]:
-    """Return the input specifications that a model declares."""
+    """Return the specifications of the inputs that a model declares."""
     return tuple(TensorSpec(name, datatype_of(np.empty(0, kind), name), tuple(shape))
                  for name, (kind, shape) in (model.inputs or {}).items())
 

@@ -226,7 +226,7 @@ class Engine:
         return [worker for worker, free in enumerate(self.workers.free_lanes) if free > 0]
 
     def in_service(self) -> list[int]:
-        """Return how many requests each worker's batches hold."""
+        """Return for each worker how many requests are in its running batches."""
         return [sum(len(self._members[batch]) for batch in running)
                 for running in self.workers.running]
 

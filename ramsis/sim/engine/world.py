@@ -43,7 +43,7 @@ class World:
 
     @classmethod
     def of_scenario(cls, scenario: Scenario) -> World:
-        """Return the world that a scenario describes."""
+        """Return workers, models and service times of a scenario, for the engine."""
         arrays = scenario.arrays
         site = Site(arrays.workers, arrays.worker_type, arrays.active, arrays.models,
                     arrays.accuracy, arrays.start, arrays.kinds, arrays.kind)

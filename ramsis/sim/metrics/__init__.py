@@ -256,7 +256,7 @@ def _quantiles(counts: IntArray, levels: Sequence[float]) -> list[float | None]:
 
 
 def _quantiles_of(values: FloatArray, levels: Sequence[float]) -> list[float | None]:
-    """Return quantiles of values; None without any."""
+    """Return quantiles of some values; None for each without any value."""
     from ramsis.sim._window import in_order  # which takes long to load
 
     if not len(values):

@@ -45,7 +45,7 @@ def check_limit(fleet: Fleet, batch: int, by_default: str = "the largest") -> No
 
 
 def model_index(fleet: Fleet, name: str) -> int:
-    """Return the index of a named model."""
+    """Return the index of a model by its name; refuse an unknown one."""
     check_known("unknown model", name, fleet.models, "model")
     return fleet.models.index(name)
 

@@ -38,7 +38,7 @@ State = tuple[tuple[Item, ...], ...]  # plan: the replicas of each GPU
 
 @dataclass(frozen=True)
 class _Sent:
-    """Batches that the router sends to a replica."""
+    """Batches that the router sends to one replica."""
 
     first: _Ints
     size: _Ints

@@ -67,7 +67,7 @@ def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
 
 
 def check_given(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> None:
-    """Refuse an empty list of models or GPUs."""
+    """Refuse a policy's input without models, or without GPUs."""
     if not models or not gpus:
         raise InputFileError("no models or no GPUs", value=(len(models), len(gpus)),
                              allowed="one of each, or more")

@@ -142,7 +142,7 @@ class SigmaOSDynamic(SigmaOS):
 
 
 class _Best:
-    """Collector of the places with the least time."""
+    """Collector of the machines on which a request would take the least time."""
 
     __slots__ = ("places", "took_ms")
 

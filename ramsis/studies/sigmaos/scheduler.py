@@ -303,7 +303,7 @@ class SigmaOS(Scheduler[Engine]):
                 here[model] = copy  # at the end: models of a proxy take turns
 
     def load(self, worker: int) -> None:
-        """Begin as many loads as a proxy can."""
+        """Begin to load models that requests wait for, as many at once as a machine can."""
         workers = self.engine.workers
         for model in self.to_load[worker]:
             # The event of an ended load may still be pending.

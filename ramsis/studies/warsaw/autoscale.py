@@ -138,7 +138,7 @@ class Autoscale(Scheduler[Engine]):
         self.engine.wake_at(self.engine.now_ms + self.every_ms, _LOOK)
 
     def look(self) -> None:
-        """Start missing workers and stop surplus ones."""
+        """Start workers that are missing, and stop those that are not needed."""
         engine, now_ms = self.engine, self.engine.now_ms
         for kind, wanted in enumerate(self.wanted()):
             present = self.present[kind]

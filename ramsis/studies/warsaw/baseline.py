@@ -56,7 +56,7 @@ class Baseline(PhasedScheduler):
         return not self._holders[model] and not self.coming(model)
 
     def coming(self, model: int) -> bool:
-        """Return whether a worker loads a model."""
+        """Return whether a worker is loading a model."""
         return any(model in loading for loading in self.engine.workers.loading)
 
     def to_load(self) -> list[int]:

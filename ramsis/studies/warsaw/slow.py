@@ -151,7 +151,7 @@ class Slow(Scheduler[Engine]):
         return self.late.popleft() if self.late else None
 
     def _due_ms(self, news: _News) -> float:
-        """Return the value that items are ordered by."""
+        """Return the time by which the process orders its waiting events."""
         if self.by_deadline and news.worker is None:
             return self.engine.requests.deadline_ms[news.what]
         return news.at_ms

@@ -297,7 +297,7 @@ class Windows:
                    float(accuracy[worst]), float(late[worst]))
 
     def row(self) -> dict[str, Any]:
-        """Return the figures by their names in results."""
+        """Return the figures of the windows by their names in results."""
         return {"every_s": self.every_ms / 1000.0, "windows": self.count,
                 "windows_missed": self.missed, "worst_window_s": self.start_ms / 1000.0,
                 "worst_window_accuracy": self.accuracy,

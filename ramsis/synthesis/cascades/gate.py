@@ -43,7 +43,7 @@ _RULE_OF_THREE = 3.0  # over n trials: 95 % upper end of a rate with no event in
 
 @dataclass
 class _Measured:
-    """Figures of independent runs, an entry for each."""
+    """Figures of independent simulation runs, an entry for each run."""
 
     opinions: FloatArray  # second opinions by first model and bin of confidence, of all runs
     effective: list[float] = field(default_factory=list)

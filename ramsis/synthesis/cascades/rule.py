@@ -133,7 +133,7 @@ class CascadeProblem:
 
     @cached_property
     def stated(self) -> tuple[FloatArray, ...]:
-        """Stated increment in each of these bins."""
+        """Increment that the profile states for each bin of confidence."""
         name = self.fleet.models[self.second]
         return tuple(self.confidences.increment(model, name) if len(share) else np.empty(0)
                      for model, share in zip(self.fleet.models, self.shares, strict=True))

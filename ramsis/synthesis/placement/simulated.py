@@ -45,7 +45,7 @@ from ramsis.synthesis.simulated import SETTLES
 
 @dataclass(frozen=True, eq=False)
 class UseOutcome:
-    """Figures of a station for one family."""
+    """Simulated figures of a station for one family of requests."""
 
     use: StationUse
     simulated: tuple[Figures, ...]  # of each seed

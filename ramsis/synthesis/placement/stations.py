@@ -48,7 +48,7 @@ _GRID = "fixed:100"
 
 @dataclass(frozen=True, slots=True)
 class StationUse:
-    """Use of a station by one family."""
+    """How a station serves one family: its variants, batch and load."""
 
     family: Family
     variants: tuple[str, ...]

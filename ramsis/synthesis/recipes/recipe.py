@@ -44,7 +44,7 @@ the queue is longer, and larger batches start as workers come free. The loss is 
 
 
 class Analysis(Protocol):
-    """Interface of the stationary behaviour of a policy."""
+    """Interface of a policy's stationary behaviour, from which its promise follows."""
 
     def distributions(self) -> dict[str, tuple[FloatArray, FloatArray]]:
         """Return values and probabilities of batch size, queue length and slack, by name."""

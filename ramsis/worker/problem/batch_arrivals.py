@@ -45,7 +45,7 @@ _LARGEST = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class BusyPeriodStart:
-    """The queue with which a busy period starts."""
+    """Distribution of the queue length with which a busy period starts."""
 
     queued: IntArray  # the numbers n' of requests that may come at once, shape (L,)
     # shape (K, L): ``distribution[d-1, i]`` = P(queued[i] requests | d central arrivals

@@ -28,7 +28,7 @@ MAX_NUMBERS = 1_000_000_000
 
 
 def one_of(kind: type[_Word], name: str, value: str) -> _Word:
-    """Return the enumeration member that a text names."""
+    """Return the member of an enumeration that a text names; refuse other texts."""
     try:
         return kind(value)
     except ValueError:

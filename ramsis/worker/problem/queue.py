@@ -237,7 +237,7 @@ class ServiceDistributions:
     mean_ms: FloatArray  # shape (S,)
 
     def terms(self, service: int) -> list[tuple[int, float]]:
-        """Return grid indices and probabilities of one distribution."""
+        """Return grid indices and probabilities of one service-time distribution."""
         part = slice(self.weights.indptr[service], self.weights.indptr[service + 1])
         return list(zip(self.weights.indices[part].tolist(), self.weights.data[part].tolist(),
                         strict=True))

@@ -417,7 +417,7 @@ def _onward(mdp: VariableMDP, evaluation: VariableValues) -> FloatArray:
 
 
 def _certify(mdp: VariableMDP, last: Round[VariableValues], rounds: int) -> Certificate:
-    """Bound the optimal gain over the likely states."""
+    """Bound the optimal gain, by one improvement step over the likely states."""
     whole, evaluation = mdp.whole, last.evaluation
     costs = whole.costs[whole.reached[0]]
     kept = last.backup.kept[whole.reached]

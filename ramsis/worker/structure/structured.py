@@ -235,7 +235,7 @@ class StructuredMDP:
 
     @cached_property
     def choices(self) -> Choices:
-        """The actions of all states in arrays."""
+        """Costs, rewards and service times of the actions in all states, as arrays."""
         return Choices.of(self.problem)
 
     @cached_property

@@ -38,7 +38,7 @@ _LEAST_FITTED = 8  # batches, for four factors
 
 @dataclass(frozen=True)
 class Entry:
-    """A latency of a batch, with its place."""
+    """Latency of one batch of requests with a size, with its place in the file."""
 
     row: CsvRow
     column: str

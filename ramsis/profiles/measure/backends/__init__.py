@@ -31,7 +31,7 @@ BACKENDS = {
 
 
 def open_backend(name: str, options: Options) -> Backend:
-    """Open the back end of that name."""
+    """Create the back end of a name, which loads and runs models."""
     check_known("no such back end", name, BACKENDS, "backend")
     module, _, attribute = BACKENDS[name].partition(":")
     backend: Backend = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)(options)

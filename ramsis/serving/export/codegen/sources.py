@@ -139,7 +139,7 @@ def _sized_lines(
 
 
 def _written(text: str, prefix: str, lines: Iterable[str]) -> str:
-    """Fill a template with a prefix and tables."""
+    """Return a template of source code, filled with a prefix and tables."""
     text = re.sub(r"\bramsis_", f"{prefix}_", text)
     text = re.sub(r"\bRAMSIS_", f"{prefix.upper()}_", text)
     return text.replace("@tables", "\n".join(lines) + "\n", 1)

@@ -99,7 +99,7 @@ def template(name: str, **values: object) -> str:
 
 
 class Language(NamedTuple):
-    """Syntax of constant tables in a language."""
+    """How constant tables are written in a programming language."""
 
     name: Callable[[str], str]
     # declares a table: kind of its values, name, values, and whether each is on another line

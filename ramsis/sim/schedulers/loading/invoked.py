@@ -85,7 +85,7 @@ class Invoked(Scheduler[Engine]):
         return bool(waiting)
 
     def asked(self) -> Iterator[int]:
-        """Yield the active workers, in their order."""
+        """Yield the active workers in the order in which they are asked for a decision."""
         for worker, status in enumerate(self.engine.workers.status):
             if status == "active":
                 yield worker

@@ -150,7 +150,7 @@ class LoadsByPlan(Scheduler[Engine]):
         return held
 
     def follow(self, held: Mapping[int, Collection[int]]) -> None:
-        """Hold a given placement and plan no changes."""
+        """Adopt a given placement, and plan no further changes."""
         self.fixed = True
         self.target = np.zeros_like(self.target)
         for worker, models in held.items():
@@ -432,7 +432,7 @@ def _batches(engine: Engine) -> tuple[FloatArray, FloatArray]:
 
 
 def _cluster(engine: Engine, load_weight: float) -> CopyProblem:
-    """Return the cluster that copies are chosen for."""
+    """Return workers and models in the form for which copies are chosen."""
     workers, models = engine.workers, len(engine.site.models)
     runs = {kind: np.array([engine.times.runs(kind, model) for model in range(models)])
             for kind in sorted(set(workers.type))}

@@ -19,7 +19,7 @@ from ramsis.studies.sharing.play.router import Placed
 
 @dataclass(frozen=True, slots=True)
 class ModelFigures:
-    """Figures of the requests of a model."""
+    """Simulated figures of the requests of one model."""
 
     name: str  # of the model
     # arrival rate as planned, and as drawn, in requests per second
