@@ -19,11 +19,11 @@ ordered by gain per unit of size, and there is one candidate for each model.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import accumulate, chain, pairwise
 from math import ceil, inf
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ramsis.errors import FRACTION, NON_NEGATIVE, POSITIVE
 from ramsis.fields import Fields
@@ -220,8 +220,7 @@ class SizedBatch(NamedTuple, Generic[T]):
 class _ModelLevel(NamedTuple):
     """Tables of one model at one level, by the rank of a cell in the order of serving."""
 
-    # rank by class * (bins + 1) + bin: the bin of slacks beyond the table has the rank of the last
-    rank: list[int]
+    rank: bytes  # by class * bins + bin
     gain: list[int]  # by rank, in the integers of the file
     value: list[float]  # by rank, the gain in the unit of rewards
     # ranks to leave out, by largest class and least bin: those of larger classes or lower bins
@@ -241,8 +240,7 @@ class _Row(NamedTuple):
 class _State(NamedTuple):
     """Waiting requests, level and prices at one decision of the rule."""
 
-    cells: list[int]  # class * (bins + 1) + bin of each request, by class, then arrival
-    begins: dict[int, int]  # index of the first request of each class in ``cells``
+    classes: list[int]  # those with requests
     level: int  # of backlog
     price: float  # of a ms of a worker
     aging: float  # value that all waiting requests together lose in a ms
@@ -260,8 +258,10 @@ class _Candidate(NamedTuple):
     least: int  # first slack bin of which it takes members
 
 
+_Front = tuple[int, float, float]  # count, sum of gains and time of a batch
 _NOTHING = _Candidate(-inf, -1, 0, b"", 0.0, 0)
 _TWICE = range(2)
+_NEAR = 3  # members by which candidates of neighbouring classes mostly differ
 _ROUNDING = 1e-9  # of sums of values, which are millions of UNIT at most
 
 
@@ -285,9 +285,8 @@ class SizedRule:
         self.levels = [
             [self._model_level(m, level, order) for level, order in enumerate(by_level)]
             for m, by_level in enumerate(orders(tables))]
-        # Value that a request loses in slo_ms, by level and class * (bins + 1) + bin.
-        self.aging = [[lost for row in level for lost in (*row, row[-1])]
-                      for level in tables.aging]
+        # Value that a request loses in slo_ms, by level and class * bins + bin.
+        self.aging = [[lost for row in level for lost in row] for level in tables.aging]
 
     def _row(self, times_ms: Sequence[float]) -> _Row:
         slope = slopes(times_ms) if self.padded else []
@@ -298,8 +297,7 @@ class SizedRule:
         """Tabulate ranks, gains and excluded cells of a model at a level, in serving order."""
         tables, bins = self.tables, self.tables.bins
         place = {cell: rank for rank, cell in enumerate(order)}
-        rank = [place[c * bins + min(k, bins - 1)] for c in range(len(tables.edges))
-                for k in range(bins + 1)]
+        rank = bytes(place[cell] for cell in range(len(order))).ljust(256, b"\xff")
         reward = tables.reward[model]
         values = [value for row in tables.values[level] for value in row]
         gain = [reward[cell // bins] - values[cell] for cell in order]
@@ -316,6 +314,11 @@ class SizedRule:
         return interpolated(self.tables.sizes, self.tables.times_ms[model], count, size)
 
 
+def _best_front(fronts: list[_Front], worth: float) -> _Front | None:
+    """Return the batch of the most value where a ms of it costs ``worth``, the first of equals."""
+    return max(fronts, key=lambda front: front[1] - worth * front[2], default=None)
+
+
 class SizedQueue(Generic[T]):
     """Queue of waiting requests, from which a rule takes the batches of idle workers."""
 
@@ -323,28 +326,35 @@ class SizedQueue(Generic[T]):
         self.rule = rule
         self.slowness = 1.0  # service time as a multiple of the profiled one
         classes = len(rule.tables.edges)
-        # By class, in the order of arrival: requests with their deadlines, and sizes.
-        self._waiting: list[list[tuple[float, T]]] = [[] for _ in range(classes)]
+        # By class, in the order of arrival: requests, their deadlines and their sizes.
+        self._waiting: list[list[T]] = [[] for _ in range(classes)]
+        self._deadline_ms: list[list[float]] = [[] for _ in range(classes)]
         self._size: list[list[int]] = [[] for _ in range(classes)]
         self._longest = [0] * classes
+        self._work_us = 0  # backlog
+        self._newest_us = 0  # latest deadline, in µs, rounded down
         self._last = 0  # largest class of the preceding batch, likely that of the next one, too
         # Deadlines in µs, rounded down, plus the length of all cells of lower classes: divided by
-        # the length of a bin, the remaining time gives the cell.
+        # the length of a bin, the remaining time gives class * bins + bin.
         self._deadline_us: list[list[int]] = [[] for _ in range(classes)]
         self._take_bins()
 
     def __len__(self) -> int:
-        return sum(map(len, self._size))
+        return sum(map(len, self._waiting))
 
     def _take_bins(self) -> None:
         """Scale the bins by the slowness, and recompute the shifted deadlines."""
         tables = self.rule.tables
         self._bin_us = int(self.rule.bin_us * self.slowness + 0.5)
-        self._begin_us = [c * (tables.bins + 1) * self._bin_us for c in range(len(tables.edges))]
+        self._begin_us = [c * tables.bins * self._bin_us for c in range(len(tables.edges))]
         self._deadline_us = [
-            [int(1000.0 * deadline_ms) + begin for deadline_ms, _ in waiting]
-            for waiting, begin in zip(self._waiting, self._begin_us, strict=True)]
+            [int(1000.0 * deadline_ms) + begin for deadline_ms in deadlines]
+            for deadlines, begin in zip(self._deadline_ms, self._begin_us, strict=True)]
         self._longest_ms = [time_ms * self.slowness for time_ms in self.rule.longest_ms]
+        # While the latest deadline is less than this away, all slacks are within the bins. They
+        # may be below 0, too, where a batch may be shorter than the tolerance.
+        self._span_us = (tables.bins * self._bin_us
+                         if self.rule.single_ms[0] >= SLACK_TOLERANCE_MS else -inf)
 
     def take_slowness(self, slowness: float) -> None:
         """Decide from now on for batches that take ``slowness`` times as long, 1 or more.
@@ -362,9 +372,12 @@ class SizedQueue(Generic[T]):
         """
         c = self.rule.class_of[size]
         deadline_ms = arrival_ms + self.rule.tables.slo_ms
-        self._waiting[c].append((deadline_ms, request))
-        self._deadline_us[c].append(int(1000.0 * deadline_ms) + self._begin_us[c])
+        self._newest_us = int(1000.0 * deadline_ms)
+        self._waiting[c].append(request)
+        self._deadline_ms[c].append(deadline_ms)
+        self._deadline_us[c].append(self._newest_us + self._begin_us[c])
         self._size[c].append(size)
+        self._work_us += self.rule.tables.work_us[c]
         if size > self._longest[c]:
             self._longest[c] = size
 
@@ -376,38 +389,41 @@ class SizedQueue(Generic[T]):
         """
         rule = self.rule
         tables, bin_us, now_us = rule.tables, self._bin_us, int(1000.0 * now_ms)
-        soonest_ms, longest_ms, work_us = now_ms - SLACK_TOLERANCE_MS, self._longest_ms, \
-            tables.work_us
+        soonest_ms, longest_ms = now_ms - SLACK_TOLERANCE_MS, self._longest_ms
         dropped: list[T] = []
-        backlog, begin, begins = 0, 0, {}
-        for c, waiting in enumerate(self._waiting):
-            if waiting:
-                if waiting[0][0] - soonest_ms < longest_ms[c]:
-                    dropped += self._drop_hopeless(c, soonest_ms)
-                    if not waiting:
-                        continue
-                count = len(waiting)
-                begins[c] = begin
-                begin += count
-                backlog += work_us[c] * count
-        if not begins:
+        for c, deadlines in enumerate(self._deadline_ms):
+            if deadlines and deadlines[0] - soonest_ms < longest_ms[c]:
+                self._drop_hopeless(c, soonest_ms, dropped)
+        classes = [c for c, waiting in enumerate(self._waiting) if waiting]
+        if not classes:
             return SizedBatch(-1, [], 0.0, dropped)
-        cells = [(due - now_us) // bin_us for due in chain.from_iterable(self._deadline_us)]
-        level = min(backlog // tables.level_us, len(tables.price) - 1)
+        if self._newest_us - now_us < self._span_us:
+            cells = bytes([(due - now_us) // bin_us
+                           for due in chain.from_iterable(self._deadline_us)])
+        else:
+            cells = self._cells_within(now_us)
+        level = min(self._work_us // tables.level_us, len(tables.price) - 1)
         aging = sum(map(rule.aging[level].__getitem__, cells)) * UNIT / tables.slo_ms
-        state = _State(cells, begins, level, tables.price[level], aging, free_ms / self.slowness)
+        state = _State(classes, level, tables.price[level], aging, free_ms / self.slowness)
         best = _NOTHING
         for m, levels in enumerate(rule.levels):
-            ranks = bytes(sorted(map(levels[level].rank.__getitem__, cells)))
+            ranks = bytes(sorted(cells.translate(levels[level].rank)))
             if rule.padded:
                 best = self._best_padded(state, m, ranks, best)
             else:
                 best = self._best_packed(state, m, ranks, best)
         if best.model >= 0:
-            members = self._take(now_ms, state, best)
+            members = self._take(now_ms, level, best)
             if members:
                 return SizedBatch(best.model, members, best.time_ms, dropped)
         return self._oldest(dropped)
+
+    def _cells_within(self, now_us: int) -> bytes:
+        """Return the cells of all requests, with slacks beyond the bins in the nearest bin."""
+        bins = self.rule.tables.bins
+        return bytes([
+            min(max((due - now_us) // self._bin_us, c * bins), c * bins + bins - 1)
+            for c, dues in enumerate(self._deadline_us) for due in dues])
 
     def _best_padded(self, state: _State, m: int, ranks: bytes, best: _Candidate) -> _Candidate:
         """Return the best batch of model ``m``, or ``best`` if its net value is larger.
@@ -416,58 +432,67 @@ class SizedQueue(Generic[T]):
         """
         # One body without helpers: a call for each class would take a third of the time.
         rule, longest = self.rule, self._longest
-        cells, begins, level, price, aging, free_ms = state
+        classes, level, price, aging, free_ms = state
         _, gain_of, value_of, delete, _ = rule.levels[m][level]
-        rows, place_of, most, width = rule.rows[m], rule.place_of, rule.most, rule.tables.bins + 1
-        most_value, top = best.value, value_of[ranks[0]]
-        earliest = min([cells[begin] % width for begin in begins.values()])
+        rows, place_of, most = rule.rows[m], rule.place_of, rule.most
+        most_value, top = best.value, value_of[ranks[0]] + _ROUNDING
+        last, alone = self._last, free_ms == inf
         # What a ms of the batch costs: before another worker is free, and after it.
-        worths = (price + aging,) if free_ms == inf else (price + aging, price)
+        worths = (price + aging,) if alone else (price + aging, price)
         least_rate = worths[-1]
-        top += _ROUNDING
+        guess = 1  # count of the preceding candidate, as those of neighbouring classes are similar
         # The class of the preceding batch first: against a good batch, bounds exclude others
         # without the sums of their gains.
-        for c in (self._last, *begins) if self._last in begins else begins:
+        for c in (last, *classes) if last in classes else classes:
             row, slope, bin_of, least_ms = rows[place_of[longest[c]]]
+            if slope[1] * least_rate > top and top - least_rate * row[0] < most_value:
+                continue  # no second member pays, and no single one is the best
+            leave_out = delete[c]
+            answered = ranks.translate(None, leave_out[bin_of[0]])
+            if not answered:
+                continue
             for worth in worths:
-                if slope[1] * worth > top and top - least_rate * row[0] < most_value:
-                    continue  # no second member pays, and no single one is the best
                 # First with all requests that a batch of one answers in time. If the batch makes
                 # some of them late, once more without these, and with at most as many members.
-                least, limit = bin_of[0], most
-                leave_out = delete[c]
+                left, least, limit = answered, bin_of[0], most
                 for _ in _TWICE:
-                    left = ranks.translate(None, leave_out[least])
                     high = len(left)
-                    if not high:
-                        break
-                    # Gains fall and slopes rise, so bisection finds the first member that costs
-                    # more than it gains.
                     if high > limit:
                         high = limit
+                    # Gains fall and slopes rise, so bisection finds the first member that costs
+                    # more than it gains. It is looked for near the guess first.
                     count = 1
-                    if high > 1:
-                        if slope[1] * worth > value_of[left[1]]:
-                            high = 1
+                    if guess < high:
+                        if slope[guess] * worth <= value_of[left[guess]]:
+                            count = guess + 1
+                            near = guess + _NEAR
+                            if near < high and slope[near] * worth > value_of[left[near]]:
+                                high = near
                         else:
-                            count = 2
-                            while count < high:
-                                middle = (count + high) >> 1
-                                if slope[middle] * worth <= value_of[left[middle]]:
-                                    count = middle + 1
-                                else:
-                                    high = middle
+                            high = guess
+                            near = guess - _NEAR
+                            if near > 0 and slope[near] * worth <= value_of[left[near]]:
+                                count = near + 1
+                    while count < high:
+                        middle = (count + high) >> 1
+                        if slope[middle] * worth <= value_of[left[middle]]:
+                            count = middle + 1
+                        else:
+                            high = middle
+                    guess = count
                     # Upper bound on the sum of gains, as gains fall: each member of the first half
                     # gains at most the first gain, each other one the first gain of its half. If
                     # the bound less the least cost is below the best value, no subset is better.
                     half = count >> 1
                     bound = value_of[left[0]] * half + value_of[left[half]] * (
                         count - half) + _ROUNDING
-                    if free_ms == inf and bound - worth * least_ms[count] < most_value:
+                    if alone and bound - worth * least_ms[count] < most_value:
                         break
                     time_ms, late, taken = row[count - 1], bin_of[count - 1], left[:count]
-                    if late > earliest and len(taken.translate(None, leave_out[late])) < count:
-                        least, limit = late, count
+                    if late > least and len(taken.translate(None, leave_out[late])) < count:
+                        left, least, limit = ranks.translate(None, leave_out[late]), late, count
+                        if not left:
+                            break
                         continue
                     cost = price * time_ms + aging * (
                         time_ms if time_ms < free_ms else free_ms)
@@ -487,119 +512,130 @@ class SizedQueue(Generic[T]):
         As in :meth:`_best_padded`, a second pass leaves out requests that the batch makes late.
         """
         rule, last = self.rule, len(self._size) - 1
-        _, _, level, price, aging, free_ms = state
-        leave_out = rule.levels[m][level].delete[last]
+        _, level, price, aging, free_ms = state
+        leave_out, first = rule.levels[m][level].delete[last], rule.rows[m][0].bins[0]
+        answered = ranks.translate(None, leave_out[first])
+        fronts = self._fronts(answered, m, level, rule.most)
         for worth in (price + aging,) if free_ms == inf else (price + aging, price):
-            least, limit = rule.rows[m][0].bins[0], rule.most
+            left, front, least = answered, _best_front(fronts, worth), first
             for _ in _TWICE:
-                left = ranks.translate(None, leave_out[least])
-                count, gain, time_ms = self._packed(left, m, level, worth, limit)
-                if not count:
+                if front is None:
                     break
+                count, gain, time_ms = front
                 taken, late = left[:count], bisect_left(rule.middle_ms, time_ms)
                 if len(taken.translate(None, leave_out[late])) < count:
-                    least, limit = late, count
+                    left, least = ranks.translate(None, leave_out[late]), late
+                    front = _best_front(self._fronts(left, m, level, count), worth)
                     continue
-                value = gain * UNIT - (price * time_ms + aging * min(time_ms, free_ms))
+                value = gain - (price * time_ms + aging * min(time_ms, free_ms))
                 if value > best.value:
                     best = _Candidate(value, m, last, taken, time_ms, least)
                 break
         return best
 
-    def _drop_hopeless(self, c: int, soonest_ms: float) -> list[T]:
-        """Remove and return the requests of a class that even a batch of one would answer late."""
-        waiting, sizes, longest_ms = self._waiting[c], self._size[c], self._longest_ms[c]
-        single_ms, slowness = self.rule.single_ms, self.slowness
-        dropped: list[T] = []
-        kept: list[int] = []  # of the first ones, which the longest of the class is late for
-        for at, (deadline_ms, request) in enumerate(waiting):
-            if deadline_ms - soonest_ms >= longest_ms:
+    def _fronts(self, ranks: bytes, model: int, level: int, most: int) -> list[_Front]:
+        """Return the batches of at most ``most`` from the front of ``ranks`` that end a cell."""
+        tables, of_level = self.rule.tables, self.rule.levels[model][level]
+        sizes, times_ms, mean_size = tables.sizes, tables.times_ms[model], tables.mean_size
+        gain_of, class_of, largest = of_level.gain, of_level.class_of, sizes[-1]
+        fronts: list[_Front] = []
+        count, gain, total, place, end = 0, 0, 0.0, 0, min(len(ranks), most)
+        while count < end:
+            rank, before = ranks[count], count
+            count = bisect_right(ranks, rank, before, end)
+            gain += (count - before) * gain_of[rank]
+            total += (count - before) * mean_size[class_of[rank]]
+            if total > largest:
                 break
-            if deadline_ms - soonest_ms < single_ms[sizes[at]] * slowness:
-                dropped.append(request)
+            # The time by linear interpolation, as of :func:`interpolated`.
+            while sizes[place] < total:
+                place += 1
+            time_ms = times_ms[place][count - 1]
+            if place:
+                low, low_ms = sizes[place - 1], times_ms[place - 1][count - 1]
+                time_ms = low_ms + (time_ms - low_ms) * ((total - low) / (sizes[place] - low))
+            fronts.append((count, gain * UNIT, time_ms))
+        return fronts
+
+    def _drop_hopeless(self, c: int, soonest_ms: float, dropped: list[T]) -> None:
+        """Remove the requests of a class that even a batch of one would answer late.
+
+        They are added to ``dropped``.
+        """
+        waiting, deadlines, sizes = self._waiting[c], self._deadline_ms[c], self._size[c]
+        longest_ms, single_ms, slowness = self._longest_ms[c], self.rule.single_ms, self.slowness
+        count = 0
+        kept: list[int] = []  # of the first ones, which the longest of the class is late for
+        for at, deadline_ms in enumerate(deadlines):
+            slack_ms = deadline_ms - soonest_ms
+            if slack_ms >= longest_ms:
+                break
+            if slack_ms < single_ms[sizes[at]] * slowness:
+                dropped.append(waiting[at])
+                count += 1
             else:
                 kept.append(at)
-        if dropped:
-            upto, due_us = len(dropped) + len(kept), self._deadline_us[c]
-            waiting[:upto] = [waiting[at] for at in kept]
-            due_us[:upto] = [due_us[at] for at in kept]
-            sizes[:upto] = [sizes[at] for at in kept]
-            self._longest[c] = max(sizes, default=0)
-        return dropped
+        if count:
+            if kept:  # moved behind those that go
+                upto = count + len(kept)
+                columns: tuple[list[Any], ...] = (waiting, deadlines, sizes, self._deadline_us[c])
+                for column in columns:
+                    column[count:upto] = [column[at] for at in kept]
+            self._remove(c, 0, count)
 
-    def _removed(self, c: int, start: int, end: int) -> list[T]:
-        """Remove and return the requests ``start`` to ``end - 1`` of a class."""
-        waiting, sizes = self._waiting[c], self._size[c]
-        removed = [request for _, request in waiting[start:end]]
-        del waiting[start:end], self._deadline_us[c][start:end], sizes[start:end]
+    def _remove(self, c: int, start: int, end: int) -> None:
+        """Remove the requests ``start`` to ``end - 1`` of a class."""
+        sizes = self._size[c]
+        del self._waiting[c][start:end], self._deadline_ms[c][start:end]
+        del self._deadline_us[c][start:end], sizes[start:end]
         self._longest[c] = max(sizes) if sizes else 0
-        return removed
+        self._work_us -= (end - start) * self.rule.tables.work_us[c]
 
-    def _packed(
-        self, ranks: bytes, model: int, level: int, worth: float, most: int,
-    ) -> tuple[int, int, float]:
-        """Return count, gain and time of the best batch of requests from the front of ``ranks``.
-
-        A ms of the batch costs ``worth``; it has at most ``most`` members.
-        """
-        tables, of_level = self.rule.tables, self.rule.levels[model][level]
-        best, result = -inf, (0, 0, 0.0)
-        count, gain, total = 0, 0, 0.0
-        for rank, same in groupby(ranks):
-            added = min(len(list(same)), most - count)
-            count += added
-            gain += added * of_level.gain[rank]
-            total += added * tables.mean_size[of_level.class_of[rank]]
-            time_ms = interpolated(tables.sizes, tables.times_ms[model], count, total)
-            if time_ms == inf:
-                break
-            value = gain * UNIT - worth * time_ms
-            if value > best:
-                best, result = value, (count, gain, time_ms)
-            if count == most:
-                break
-        return result
-
-    def _take(self, now_ms: float, state: _State, best: _Candidate) -> list[T]:
+    def _take(self, now_ms: float, level: int, best: _Candidate) -> list[T]:
         """Remove and return the members of a batch, except those that would be answered late.
 
         Within a class gains fall as slack rises. So the members of a class are neighbours in the
         order of arrival: the oldest from the batch's least slack bin on.
         """
-        rule, cells, least, self._last = self.rule, state.cells, best.least, best.last
-        width, soonest_ms = rule.tables.bins + 1, now_ms - SLACK_TOLERANCE_MS
-        classes = best.taken.translate(rule.levels[best.model][state.level].class_of)
+        rule, self._last = self.rule, best.last
+        soonest_ms = now_ms - SLACK_TOLERANCE_MS
+        # A request's slack is in the batch's least bin, or in a later one, from this time on.
+        from_us = int(1000.0 * now_ms) + best.least * self._bin_us
+        classes = best.taken.translate(rule.levels[best.model][level].class_of)
         slices, time_ms = [], best.time_ms * self.slowness
         for c in set(classes):
-            waiting, begin, count = self._waiting[c], state.begins[c], classes.count(c)
-            start = 0 if cells[begin] >= c * width + least else bisect_left(
-                cells, c * width + least, begin, begin + len(waiting)) - begin
-            end = start + count
-            while start < end and waiting[start][0] - soonest_ms < time_ms:
+            deadlines, due_us = self._deadline_ms[c], self._deadline_us[c]
+            first_us = from_us + self._begin_us[c]
+            start = 0 if due_us[0] >= first_us else bisect_left(due_us, first_us)
+            end = start + classes.count(c)
+            while start < end and deadlines[start] - soonest_ms < time_ms:
                 start += 1
-            slices.append((c, start, end))
-        if not rule.padded:
+            if start < end:
+                slices.append((c, start, end))
+        if slices and not rule.padded:
             total = sum(sum(self._size[c][start:end]) for c, start, end in slices)
             count = sum(end - start for _, start, end in slices)
-            if count:
-                time_ms = rule.time_ms(best.model, count, total) * self.slowness
+            time_ms = rule.time_ms(best.model, count, total) * self.slowness
         members: list[T] = []
         for c, start, end in slices:
-            waiting = self._waiting[c]
-            while start < end and waiting[start][0] - soonest_ms < time_ms:
-                start += 1
-            members += self._removed(c, start, end)
+            if not rule.padded:
+                deadlines = self._deadline_ms[c]
+                while start < end and deadlines[start] - soonest_ms < time_ms:
+                    start += 1
+            members += self._waiting[c][start:end]
+            self._remove(c, start, end)
         return members
 
     def _oldest(self, dropped: list[T]) -> SizedBatch[T]:
         """Remove the oldest request and return it as a batch of one on its fastest model."""
         rule = self.rule
         c = min((c for c, waiting in enumerate(self._waiting) if waiting),
-                key=lambda c: self._waiting[c][0][0])
+                key=lambda c: self._deadline_ms[c][0])
         size = self._size[c][0]
         times_ms = [rule.time_ms(m, 1, size) for m in range(len(rule.tables.models))]
-        return SizedBatch(times_ms.index(min(times_ms)), self._removed(c, 0, 1), min(times_ms),
-                          dropped)
+        request = self._waiting[c][0]
+        self._remove(c, 0, 1)
+        return SizedBatch(times_ms.index(min(times_ms)), [request], min(times_ms), dropped)
 
 
 class ArrivalBatch:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from math import inf, nan
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,6 +136,26 @@ def test_every_vector_holds_in_the_runtime():
     rules = [SizedRule(tables_of(vector["policy"])) for vector in VECTORS["decisions"]]
     for question, answer in vector_cases():
         assert runtimes_answer(rules[question.policy], question) == answer, question
+
+
+@pytest.mark.parametrize("law", ["padded", "packed"])
+def test_slack_of_the_whole_deadline_and_beyond_is_in_the_last_bin(law):
+    """The bins of 78 ms are of whole microseconds: 78 ms of slack are where a seventh would be."""
+    rng = Random(7)
+    policy = twin.policy(rng, law, 2, 1) | {"slo_ms": 78.0}
+    rule = SizedRule(tables_of(policy))
+    for trial in range(200):
+        now_ms = float(rng.randrange(1000))
+        slacks_ms = [78.0] if trial % 2 else [78.0, 90.0, rng.uniform(0.0, 78.0)]
+        due = sorted(now_ms + rng.choice(slacks_ms) + 1e-5 * n for n in range(rng.randrange(1, 12)))
+        size = [rng.randrange(1, 101) for _ in due]
+        case = {"now_ms": now_ms, "free_ms": None, "slowness": 1.0,
+                "waiting": list(zip(size, due, strict=True))}
+        expected = twin.decide(policy, case)
+        answer = runtimes_answer(rule, Question(0, now_ms, inf, 1.0, due, size))
+        names = [model["name"] for model in policy["models"]]
+        model = NO_BATCH if expected["model"] is None else names.index(expected["model"])
+        assert answer == Answer(model, expected["members"], expected["dropped"])
 
 
 @pytest.fixture(scope="module", params=["c", "c++", "sanitised", "go"])
