@@ -38,7 +38,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrays import IntArray
 from ramsis.central.actions import improve, table_of
 from ramsis.central.chain import EXACT, Chain, ChainValues, SteadyState
 from ramsis.central.model import CentralArrays, central_model
@@ -46,15 +46,13 @@ from ramsis.central.problem import CentralProblem
 from ramsis.errors import NotConvergedError
 from ramsis.reprs import dataclass
 
-__all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "evaluate_central",
+__all__ = ["DROP", "WAIT", "CentralSolution", "SteadyState", "evaluate_central",
            "solve_central"]
 
 Codes = NDArray[np.int16]
 
 WAIT, DROP = -1, -2
 """Entries of a table that are not an action's index."""
-FREE = 1e-6
-"""A cost below this, in units of accuracy, counts as none."""
 
 _MOST_ROUNDS = 200
 _OF_GAIN = 1e-5  # error of values, as a share of the last round's largest gain
@@ -72,9 +70,6 @@ class CentralSolution:
     steady_state: SteadyState
     rounds: int  # of policy iteration
     residual: float  # most that any one action could still gain
-    # With an empty queue and at least this many idle workers, lending one of them for a batch of 1
-    # on the fastest model costs less than :data:`FREE`; None if that does not hold with all idle
-    spare_idle: int | None
     # to, action: shape (I, N, J): the optimal policy: level to which the queue is
     # dropped first, and then the action
     to: Codes
@@ -131,9 +126,7 @@ def _solved(problem: CentralProblem, restart: float) -> CentralSolution | None:
     if iterated is None or steady_state is None:
         return None
     return CentralSolution(problem, steady_state, iterated.rounds, iterated.residual,
-                           _spare_idle(model, iterated.values.wait[:, 0]), iterated.to,
-                           iterated.action,
-                           iterated.values, iterated.chain)
+                           iterated.to, iterated.action, iterated.values, iterated.chain)
 
 
 def _from_few_levels(model: CentralArrays) -> _Policy | None:
@@ -198,17 +191,6 @@ def _iterated(
         to, action = better_to, better_action
     raise NotConvergedError("policy iteration did not come to rest",
                             value=f"{_MOST_ROUNDS} rounds")
-
-
-def _spare_idle(model: CentralArrays, wait: FloatArray) -> int | None:
-    """Return the idle workers from which on lending one is nearly free; None if it never is.
-
-    ``wait`` (I,) are the values of waiting with an empty queue, by idle level.
-    """
-    # A batch of 1 on the fastest model counts as a busy worker with the smallest probability h.
-    cost = float(model.held.min()) * np.diff(wait[1:]) / np.diff(model.idle[1:])
-    free = int((cost[::-1] < FREE).cumprod().sum())  # levels from the top on
-    return int(model.idle[len(model.idle) - free]) if free else None
 
 
 def _first_policy(model: CentralArrays, levels: int) -> tuple[Codes, Codes]:

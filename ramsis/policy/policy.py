@@ -84,10 +84,6 @@ class Policy:
     slo_classes
         SLO classes by rising SLO, two or more; ``slo_ms`` is then the longest, and the queue is
         ordered by deadline. Empty if all requests have one SLO.
-    spare_idle
-        Least number of idle workers with which a late answer by the fastest model, given while
-        the queue is empty, lowers the expected accuracy of other requests by less than 1e-6;
-        None if there is no such number.
     budget
         The budget of violations that the policy was made for, if any.
     replay
@@ -138,7 +134,6 @@ class Policy:
     inputs: Inputs
     created_by: str
     violation_price: float
-    spare_idle: int | None
     slo_classes: tuple[SloClass, ...] = ()
     budget: BudgetRecord | None = None
     replay: Replay | None = None
@@ -315,7 +310,6 @@ class Policy:
             queued=tuple(self.queue_levels.tolist()), slack_ms=tuple(self.slack_ms.tolist()),
             actions=self.actions.tolist(), rows=rows, row_of=row_of,
             longer_queue=self.longer_queue,
-            spare_idle=self.spare_idle,
             run_as=tuple(model.run_as or () for model in self.models) if any(
                 model.run_as for model in self.models) else (),
             slowness=self.slowness,
@@ -429,7 +423,6 @@ class Policy:
             created_by=item.text("created_by"),
             violation_price=0.0 if price is None else price,
             slo_classes=classes_in(item, table),
-            spare_idle=table.spare_idle,
             budget=optional(BudgetRecord, item, "budget"),
             replay=optional(Replay, item, "replay"),
             random_ends="random_ends" in item and item.flag("random_ends"),

@@ -169,9 +169,8 @@ class Dispatcher(DispatcherBase[R]):
 
     @property
     def queued(self) -> int:
-        """Number of waiting requests, late ones and those for second opinions included."""
-        return sum(len(queue.waiting) + len(queue.unsure) + len(queue.late)
-                   for queue in self._queues)
+        """Number of waiting requests, those for second opinions included."""
+        return sum(len(queue.waiting) + len(queue.unsure) for queue in self._queues)
 
     @property
     def wake_ms(self) -> float:
@@ -185,7 +184,7 @@ class Dispatcher(DispatcherBase[R]):
 
     def arrive(
         self, now_ms: float, requests: Sequence[R], deadline_ms: float,
-        slo_ms: float | None = None, late_until_ms: float = -inf, *, ask: bool = True,
+        slo_ms: float | None = None, *, ask: bool = True,
     ) -> Orders[R]:
         """Queue arriving requests with the same deadline, then dispatch.
 
@@ -197,8 +196,6 @@ class Dispatcher(DispatcherBase[R]):
             Deadline of their answers.
         slo_ms
             SLO class; by default that of the time to the deadline, see :meth:`slo_class`.
-        late_until_ms
-            Time until which an answer after the deadline is still useful.
         ask
             False to defer the dispatch to :meth:`ask`, if more events follow at once.
         """
@@ -214,7 +211,7 @@ class Dispatcher(DispatcherBase[R]):
         tickets = []
         for request in requests:
             tickets.append(Ticket(request, self._arrived, now_ms, deadline_ms, slo_ms,
-                                  late_until_ms, self._uniform() if self._routed else 0.0))
+                                  self._uniform() if self._routed else 0.0))
             self._arrived += 1
         orders: Orders[R] = Orders([], [], [])
         if not self._divided_anew(now_ms, orders, tickets):
@@ -405,20 +402,20 @@ class Dispatcher(DispatcherBase[R]):
     def make_room(self, now_ms: float, count: int, deadline_ms: float) -> Orders[R]:
         """Drop ``count`` waiting requests, to make room for ones that are due at ``deadline_ms``.
 
-        Requests that wait for a second opinion go first: their first answers are sent. Then
-        requests past their deadline that still want a late answer are dropped, then those with the
-        latest deadlines. None is dropped unless ``count`` are late, or due after the new ones.
+        Requests that wait for a second opinion go first: their first answers are sent. Then those
+        with the latest deadlines are dropped. None is dropped unless ``count`` wait for a second
+        opinion, or are due after the new ones.
         """
-        late = [entry[2] for queue in self._queues for entry in queue.late]
+        later: list[Ticket[R]] = []
         if self._due_last_ms > deadline_ms:  # otherwise no waiting request is due later
             waiting = [entry[2] for queue in self._queues for entry in queue.waiting]
             waiting.sort(key=attrgetter("deadline_ms"))
             self._due_last_ms = waiting[-1].deadline_ms if waiting else -inf
-            late += [entry for entry in reversed(waiting) if entry.deadline_ms > deadline_ms]
+            later = [entry for entry in reversed(waiting) if entry.deadline_ms > deadline_ms]
         unsure = sorted(self._all_unsure(), key=attrgetter("deadline_ms"))[-count:]
-        if len(unsure) + len(late) < count:
+        if len(unsure) + len(later) < count:
             return self._given_up(now_ms, [])
-        return self._given_up(now_ms, late[:count - len(unsure)], unsure)
+        return self._given_up(now_ms, later[:count - len(unsure)], unsure)
 
     def abandon(self) -> Orders[R]:
         """Empty the queues: drop what waits, and send all first answers."""
@@ -427,7 +424,6 @@ class Dispatcher(DispatcherBase[R]):
         for queue in self._queues:
             queue.waiting.clear()
             queue.unsure.clear()
-            queue.late.clear()
             queue.wake_ms = inf
         for station in self._stations:
             station.in_system = [sum(self._serving[w] for w in station.workers
@@ -436,8 +432,7 @@ class Dispatcher(DispatcherBase[R]):
 
     def _waiting(self) -> list[Ticket[R]]:
         """Return all waiting requests in order of arrival."""
-        entries = [entry[2] for queue in self._queues for heap in (queue.waiting, queue.late)
-                   for entry in heap]
+        entries = [entry[2] for queue in self._queues for entry in queue.waiting]
         return sorted(entries, key=attrgetter("number"))
 
     def _all_unsure(self) -> list[Ticket[R]]:
@@ -512,7 +507,7 @@ class Dispatcher(DispatcherBase[R]):
                       key=self._idle_since.__getitem__)
         self._stations = [
             StationQueues(dispatch, workers, idle, self._serving, self._up,
-                          self.overhead_ms, attrgetter("late_until_ms"), _held_as_ms)
+                          self.overhead_ms, _held_as_ms)
             for dispatch, workers, _ in self._division(self.level)]
         for station in self._stations:
             station.early_ms = self.settings.timer_ms

@@ -56,18 +56,12 @@ class Front(Generic[R]):
         return 1000.0 * self._clock_s()
 
     def arrive(
-        self, requests: Sequence[R], slo_ms: float, *, arrival_ms: float | None = None,
-        late_ms: float = 0.0,
+        self, requests: Sequence[R], slo_ms: float, *, arrival_ms: float | None = None
     ) -> None:
-        """Route requests that must be answered within ``slo_ms`` of their arrival, by default now.
-
-        ``late_ms`` is the time after the deadline for which an answer is still useful.
-        """
+        """Route requests, to be answered within ``slo_ms`` of their arrival, by default now."""
         arrival_ms = self.now_ms() if arrival_ms is None else arrival_ms
-        deadline_ms = arrival_ms + slo_ms
-        late_until_ms = deadline_ms + late_ms if late_ms > 0 else -inf
-        self._event(partial(self.dispatcher.arrive, ask=self._asks), requests, deadline_ms,
-                    self.dispatcher.slo_class(slo_ms), late_until_ms)
+        self._event(partial(self.dispatcher.arrive, ask=self._asks), requests,
+                    arrival_ms + slo_ms, self.dispatcher.slo_class(slo_ms))
 
     def leave(self, requests: Sequence[R]) -> None:
         """Drop requests whose clients have cancelled them, if they still wait."""

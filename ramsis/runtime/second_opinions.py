@@ -63,14 +63,15 @@ def act(
             level = answer.level
             keep_head(station, queue, player)
         elif answer is DROP:
-            station.give_up(queue, now_ms, player)
+            station.drop_head(queue, player)
         else:
             assert isinstance(answer, WaitForEither)
             _wait(station, queue, answer, now_ms)
             break
     if unsure and not idle:  # without a lookup, first answers must still be sent at the deadline
         queue.wake_ms = _due_ms(station, queue)
-    station.end_act(queue, selector, now_ms, player)
+    if not queue.up:
+        station.expire(queue, now_ms, player)
 
 
 def keep_head(station: StationQueues[T], queue: QueueState[T], player: OpinionPlayer[T]) -> None:

@@ -145,22 +145,6 @@ class Selector:
         edges, answers = self._rows[min(idle, self._most)][level]
         return answers[bisect_right(edges, slack_ms)]  # type: ignore[no-any-return]
 
-    def late_answer(self, idle: int, queued: int) -> Decision | None:
-        """Return the decision that serves a dropped request late with spare capacity.
-
-        Late answers improve neither accuracy nor violations, but users may still want them. Return
-        ``None`` if there is no spare capacity now; policies without any always do.
-
-        Parameters
-        ----------
-        idle, queued
-            As for a call; 0 or more queued, without dropped requests.
-        """
-        spare = self.table.spare_idle
-        if spare is None or queued > 0 or idle < max(spare, 1):
-            return None
-        return Decision(self.table.models[0], 1, self.table.size_of(0, 1))
-
 
 def compiled(table: DecisionTable) -> tuple[list[list[Row]], Drop | Decision | None]:
     """Compile the answers of a table for lookups.

@@ -72,7 +72,7 @@ class SizedDispatcher(DispatcherBase[R]):
 
     def arrive(
         self, now_ms: float, requests: Sequence[R], deadline_ms: float,
-        slo_ms: float | None = None, late_until_ms: float = -inf, *, ask: bool = True,
+        slo_ms: float | None = None, *, ask: bool = True,
     ) -> Orders[R]:
         """Queue arriving requests with the same deadline, then dispatch.
 
@@ -85,7 +85,7 @@ class SizedDispatcher(DispatcherBase[R]):
         tickets = []
         for request in requests:
             tickets.append(Ticket(request, self._arrived, now_ms, deadline_ms,
-                                  self.tables.slo_ms, late_until_ms))
+                                  self.tables.slo_ms))
             self._arrived += 1
         self._join(tickets)
         return self._ask(now_ms)

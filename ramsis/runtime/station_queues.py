@@ -34,7 +34,6 @@ class Ticket(Generic[R]):
     arrival_ms: float
     deadline_ms: float
     slo_ms: float  # SLO class
-    late_until_ms: float = -inf  # until when an answer after the deadline is still useful
     uniform: float = 0.0  # uniform random number that routes the request to a station
 
 
@@ -103,16 +102,13 @@ class Player(Protocol[T_contra]):
 class QueueState(Generic[T]):
     """State of one queue and of the workers that take from it."""
 
-    __slots__ = ("idle", "late", "number", "unsure", "unsure_wake_slack", "up", "waiting",
-                 "wake_ms", "wake_slack")
+    __slots__ = ("idle", "number", "unsure", "unsure_wake_slack", "up", "waiting", "wake_ms",
+                 "wake_slack")
 
     def __init__(self, number: int, up: int) -> None:
         self.number = number
         self.up = up  # number of its workers that are up, idle or busy
         self.waiting: list[tuple[float, int, T]] = []  # heap of (deadline, number, request)
-        # Heap of requests past their deadline that still want an answer: (time until which they
-        # do, number, request, deadline).
-        self.late: list[tuple[float, int, T, float]] = []
         # Heap like ``waiting`` of requests that wait for a second opinion.
         self.unsure: list[tuple[float, int, T]] = []
         self.idle = deque[int]()  # idle workers, the one that has been idle longest first
@@ -135,9 +131,6 @@ class StationQueues(Generic[T]):
         By worker number of the server: requests in the batch, and whether the worker is up.
     overhead_ms
         Time subtracted from every slack.
-    late_until_ms
-        Function of a request: time until which a late answer is still useful, ``-inf`` if never.
-        By default late answers are not given.
     held_as_ms
         Function of a request: deadline that limits a wait for more requests; by default the
         request's deadline.
@@ -145,9 +138,7 @@ class StationQueues(Generic[T]):
 
     def __init__(
         self, dispatch: str, workers: Sequence[int], idle: Sequence[int], serving: Sequence[int],
-        up: Sequence[bool], overhead_ms: float,
-        late_until_ms: Callable[[T], float] | None = None,
-        held_as_ms: Callable[[T], float] | None = None,
+        up: Sequence[bool], overhead_ms: float, held_as_ms: Callable[[T], float] | None = None,
     ) -> None:
         rule = DISPATCHES[dispatch]
         # Service time as a multiple of the one that the table assumes; see Selector.when_slow.
@@ -164,7 +155,7 @@ class StationQueues(Generic[T]):
                 self.queue_of[worker].idle.append(worker)
         self.in_system = [sum(serving[w] for w in group) for group in groups]
         self.route = rule.routing(len(groups))
-        self._late_until_ms, self._held_as_ms = late_until_ms, held_as_ms
+        self._held_as_ms = held_as_ms
 
     def join(self, deadline_ms: float, number: int, request: T) -> QueueState[T]:
         """Put a request in the queue that the dispatch rule selects.
@@ -216,7 +207,6 @@ class StationQueues(Generic[T]):
         for queue in self.queues:
             gone = _taken(queue.waiting, numbers) + _taken(queue.unsure, numbers)
             self.in_system[queue.number] -= len(gone)
-            gone += _taken(queue.late, numbers)
             if gone:
                 by_queue[queue] = gone
         return by_queue
@@ -252,7 +242,7 @@ class StationQueues(Generic[T]):
                             else [heappop(waiting)[2] for _ in range(batch)])
                 player.start(idle.popleft(), answer, requests, slack_ms, free, queued)
             elif isinstance(answer, Drop):
-                self.give_up(queue, now_ms, player)
+                self.drop_head(queue, player)
             else:
                 wake = wake_slack(answer)
                 if wake is not None:
@@ -260,57 +250,25 @@ class StationQueues(Generic[T]):
                         self.held_ms(waiting[0]) - self.overhead_ms - wake * self.slowness, now_ms)
                     queue.wake_slack = wake
                 break
-        self.end_act(queue, selector, now_ms, player)
+        if not queue.up:
+            self.expire(queue, now_ms, player)
 
     def held_ms(self, entry: tuple[float, int, T]) -> float:
         """Return the deadline that limits a wait of a queue's head for more requests."""
         return entry[0] if self._held_as_ms is None else self._held_as_ms(entry[2])
 
-    def end_act(
-        self, queue: QueueState[T], selector: Selector, now_ms: float, player: Player[T]
-    ) -> None:
-        """Drop overdue requests if no worker is up, and answer late ones with spare capacity."""
-        if not queue.up:
-            self._expire(queue, now_ms, player)
-        if queue.late:
-            self._answer_late(queue, selector, now_ms, player)
-
-    def give_up(self, queue: QueueState[T], now_ms: float, player: Player[T]) -> None:
-        """Remove the queue's head: drop it, or queue it for a late answer if it wants one."""
-        deadline_ms, number, request = heappop(queue.waiting)
+    def drop_head(self, queue: QueueState[T], player: Player[T]) -> None:
+        """Drop the request at the queue's head."""
         self.in_system[queue.number] -= 1
-        until_ms = -inf if self._late_until_ms is None else self._late_until_ms(request)
-        if until_ms > now_ms:
-            heappush(queue.late, (until_ms, number, request, deadline_ms))
-        else:
-            player.drop(request)
+        player.drop(heappop(queue.waiting)[2])
 
-    def _expire(self, queue: QueueState[T], now_ms: float, player: Player[T]) -> None:
+    def expire(self, queue: QueueState[T], now_ms: float, player: Player[T]) -> None:
         """Drop overdue requests of a queue without workers, and set the timer for the next."""
         waiting = queue.waiting
         while waiting and waiting[0][0] <= now_ms:
-            self.give_up(queue, now_ms, player)
+            self.drop_head(queue, player)
         if waiting:
             queue.wake_ms, queue.wake_slack = waiting[0][0], inf
-
-    def _answer_late(
-        self, queue: QueueState[T], selector: Selector, now_ms: float, player: Player[T]
-    ) -> None:
-        """Serve late requests that still want an answer with spare capacity."""
-        late, idle = queue.late, queue.idle
-        while late and late[0][0] <= now_ms:
-            player.drop(heappop(late)[2])
-        while late:
-            free = len(idle)
-            answer = selector.late_answer(free, len(queue.waiting) + len(queue.unsure))
-            if answer is None:
-                break
-            _, _, request, deadline_ms = heappop(late)
-            self.in_system[queue.number] += 1
-            player.start(idle.popleft(), answer, [request],
-                         (deadline_ms - now_ms - self.overhead_ms) / self.slowness, free, 0)
-        if late and late[0][0] < queue.wake_ms:
-            queue.wake_ms, queue.wake_slack = late[0][0], inf
 
 
 def _taken(heap: list[Any], numbers: Container[int]) -> list[Any]:

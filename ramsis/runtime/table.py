@@ -65,8 +65,6 @@ class DecisionTable(NamedTuple):
         ``row_of[i-1][n-1]``: index of the row for idle level i and queue level n.
     longer_queue
         Code for a queue longer than the last level, not to wait; or :data:`AS_LAST_CODE`.
-    spare_idle
-        Number of idle workers from which, with an empty queue, late answers do not delay others.
     run_as
         For each model the batch size to run for batches of 1, 2, …; other batches are not padded.
     slowness
@@ -86,7 +84,6 @@ class DecisionTable(NamedTuple):
     rows: Sequence[Sequence[int]]
     row_of: Sequence[Sequence[int]]
     longer_queue: int
-    spare_idle: int | None = None
     run_as: Sequence[Sequence[int]] = ()
     slowness: float = 1.0
 

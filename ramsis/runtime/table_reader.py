@@ -100,7 +100,6 @@ def decision_table(fields: Fields) -> DecisionTable:
         slack_ms=slack_ms, actions=actions, rows=rows,
         row_of=_row_of(table, len(idle) - 1, queued, rows, actions, allowed),
         longer_queue=_longer_queue(table, len(actions), allowed),
-        spare_idle=fields.whole_or_none("spare_idle", 0),
         run_as=tuple(sizes) if any(sizes) else (),
         slowness=slowness_of(fields),
     )

@@ -131,7 +131,7 @@ def answers_ms(name: str, outputs: Sequence[TensorSpec], batch: int) -> list[flo
     arrays: Mapping[str, NDArray[Any]] = {spec.name: np.zeros((1, *spec.shape), spec.dtype)
                                           for spec in outputs}
     answer = Answer(arrays, {"variant": name, "batch": batch, "waiting_ms": 12.345})
-    request = InferRequest("", [], 1, None, 0.0, dict.fromkeys(arrays, False))
+    request = InferRequest("", [], 1, None, dict.fromkeys(arrays, False))
     took_s = []
     for _ in range(_ENCODED):
         begun_s = time.perf_counter()

@@ -6,8 +6,7 @@ Data are in the order of the inputs, little-endian, row by row. The first dimens
 is the number of queries. An answer has the same form.
 
 The deadline is the first of these: the parameter ``deadline_ms``; ``timeout``, in microseconds, as
-Triton's clients send it; the header ``X-Deadline-Ms``; the SLO. ``late_ms`` is the time after the
-deadline for which an answer is still useful.
+Triton's clients send it; the header ``X-Deadline-Ms``; the SLO.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ramsis.errors import NON_NEGATIVE, POSITIVE, InvalidValueError, Rule
+from ramsis.errors import POSITIVE, InvalidValueError, Rule
 from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 
 _MOST_PARTS = 30_000  # lists and objects, which take more memory and time than numbers
@@ -38,7 +37,7 @@ class RequestLimits(NamedTuple):
 
     queries: int = MOST_QUERIES  # largest number of queries
     json_bytes: int = 1 << 22  # largest JSON document
-    wait_ms: float = 600_000.0  # longest deadline, and longest time after it for a late answer
+    wait_ms: float = 600_000.0  # longest deadline
     size: int = 1  # largest size
 
 
@@ -49,7 +48,6 @@ class InferRequest(NamedTuple):
     inputs: list[NDArray[Any]]  # arrays of shape (n, …) in the order of the model's inputs
     queries: int  # n, >= 1
     deadline_ms: float | None  # relative to the arrival; None for the SLO
-    late_ms: float  # time after the deadline for which an answer is useful, >= 0
     outputs: dict[str, bool]  # requested outputs by name, and whether to send them as bytes
     parameters: Mapping[str, Any] = {}
 
@@ -86,8 +84,8 @@ def parse_request(
     arrays = [part if isinstance(part, np.ndarray) else
               np.frombuffer(body, part.dtype, part.numbers, length + part.start)
               .reshape(part.shape) for part in head.parts]
-    return InferRequest(head.id, arrays, len(arrays[0]), head.deadline_ms, head.late_ms,
-                        head.outputs, head.parameters)
+    return InferRequest(head.id, arrays, len(arrays[0]), head.deadline_ms, head.outputs,
+                        head.parameters)
 
 
 class _Bytes(NamedTuple):
@@ -105,7 +103,6 @@ class _Head(NamedTuple):
     id: str
     parts: list[NDArray[Any] | _Bytes]
     deadline_ms: float | None
-    late_ms: float
     outputs: dict[str, bool]
     parameters: Mapping[str, Any]
 
@@ -136,9 +133,9 @@ def _read(
         raise _wrong("id", "not a text", request_id, allowed=f"up to {_LONGEST_ID} characters")
     parameters = document.get("parameters", {})
     _check_object(parameters, "parameters")
-    deadline_ms, late_ms = stated_times(parameters, deadline, limits.wait_ms)
+    deadline_ms = stated_deadline_ms(parameters, deadline, limits.wait_ms)
     parts = _inputs(document.get("inputs"), inputs, byte_count, limits.queries)
-    return _Head(request_id, parts, deadline_ms, late_ms,
+    return _Head(request_id, parts, deadline_ms,
                  _outputs(document.get("outputs"), parameters, outputs), parameters)
 
 
@@ -272,19 +269,10 @@ def _from_json(values: list[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
     return array
 
 
-def stated_times(
-    parameters: Mapping[str, Any], header: str | None, most_ms: float
-) -> tuple[float | None, float]:
-    """Return a request's deadline, and the time after it for which an answer is useful."""
-    late_ms = 0.0
-    if "late_ms" in parameters:
-        late_ms = _time(parameters["late_ms"], "parameters.late_ms", NON_NEGATIVE, most_ms)
-    return _deadline_ms(parameters, header, most_ms), late_ms
-
-
-def _deadline_ms(
+def stated_deadline_ms(
     parameters: Mapping[str, Any], header: str | None, most_ms: float
 ) -> float | None:
+    """Return the deadline that a request states; None for the SLO."""
     if "deadline_ms" in parameters:
         return _time(parameters["deadline_ms"], "parameters.deadline_ms", POSITIVE, most_ms)
     if parameters.get("timeout"):

@@ -85,7 +85,7 @@ class ServerSettings:
     # largest number of waiting and running queries; further ones replace waiting queries with
     # later deadlines, if any
     slots: int = 2048
-    # longest deadline, and longest time after it for a late answer, that a request may state
+    # longest deadline that a request may state
     max_wait_s: float = 600.0
     timeout_s: float = 10.0  # time limit of a batch, after which its worker is restarted
     retry: bool = False  # whether a batch whose worker is lost runs once more
@@ -284,8 +284,8 @@ class Server:
     def submit(self, request: InferRequest, arrival_ms: float, tell: Tell) -> Call:
         """Submit a call; ``tell`` receives the answer.
 
-        If the server is full, queries past their deadline that wait for a late answer are dropped,
-        and then those with the latest deadlines, if later than the call's.
+        If the server is full, queries with the latest deadlines are dropped, if later than the
+        call's.
 
         ``arrival_ms`` is on the front end's clock. ``tell`` is called once, possibly before this
         returns: with the answer; with an :class:`OverloadedError` if it cannot be given in time;
@@ -311,7 +311,7 @@ class Server:
         if sizes is not None and self._sizes is not None:
             for query, size in zip(call.queries, sizes, strict=True):
                 query.size, query.length = size, size if self._sizes.is_mask else length
-        self.front.arrive(call.queries, slo_ms, arrival_ms=arrival_ms, late_ms=request.late_ms)
+        self.front.arrive(call.queries, slo_ms, arrival_ms=arrival_ms)
         return call
 
     def abandon(self, call: Call) -> None:

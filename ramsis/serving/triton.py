@@ -35,7 +35,7 @@ from ramsis.runtime.dispatcher import DispatchSettings
 from ramsis.serving.calls import Call, OverloadedError
 from ramsis.serving.event_loop import event_loop
 from ramsis.serving.policies import read_policies
-from ramsis.serving.protocol import Answer, InferRequest, stated_times
+from ramsis.serving.protocol import Answer, InferRequest, stated_deadline_ms
 from ramsis.serving.server import Server, ServerSettings
 from ramsis.serving.tensors import TensorSpec
 from ramsis.serving.variants import read_variants
@@ -200,12 +200,12 @@ class TritonPythonModel:
         parameters = json.loads(request.parameters() or "{}")
         if request.timeout():
             parameters.setdefault("timeout", request.timeout())
-        deadline_ms, late_ms = stated_times(parameters, None,
-                                            1000.0 * self._server.settings.max_wait_s)
+        deadline_ms = stated_deadline_ms(parameters, None,
+                                         1000.0 * self._server.settings.max_wait_s)
         if len({len(array) for array in arrays}) > 1:
             raise InvalidValueError("inputs for different numbers of queries", where="inputs",
                                     value=list(map(len, arrays)))
-        return InferRequest("", arrays, len(arrays[0]), deadline_ms, late_ms, {})
+        return InferRequest("", arrays, len(arrays[0]), deadline_ms, {})
 
     def _take(self, taken: Sequence[_Taken]) -> None:
         for request in taken:

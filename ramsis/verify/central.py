@@ -49,7 +49,6 @@ def central_claims(policy: Policy, where: str, tolerance: float) -> tuple[Check,
         *certificate_checks(policy.certificate, certificate, tolerance),
         close("capacity (QPS)", policy.expectations.capacity_qps, capacity_qps,
               _ROUNDING * capacity_qps),
-        close("spare idle workers", policy.spare_idle, solution.spare_idle, 0.0),
         *_bound_checks(policy, problem, tolerance),
         *(replay_checks(policy) if policy.replay is not None
           else solved_again_checks(policy.expectations, derived, tolerance)),

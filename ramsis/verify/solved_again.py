@@ -10,7 +10,7 @@ figure                                           may differ by
 rates, accuracies, utilisation, models' shares   t
 accuracy where few requests are in time           t / their share, if that is below a hundredth
 means of batch, queue and slack                  t times the 99th percentile, at least t
-their p50 and p99, ``spare_idle``                1e-6 of themselves
+their p50 and p99                                1e-6 of themselves
 capacity                                         1e-6 of itself
 gain and its bounds                              t
 residual and truncated mass                      t / 100; of the mass a tenth, beyond rounding

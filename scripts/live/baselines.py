@@ -57,7 +57,7 @@ def as_policy(spec: FleetScheduler, fleet: Fleet, like: Policy) -> Policy:
         like, models=models, idle_levels=np.arange(fleet.workers + 1),
         queue_levels=np.arange(rows + 1), slack_ms=np.array([0.0]), actions=np.array(actions),
         codes=np.tile(np.arange(rows)[None, :, None], (fleet.workers, 1, 1)),
-        longer_queue=rows - 1, spare_idle=None)
+        longer_queue=rows - 1)
 
 
 def _models(times: ServiceTimes) -> tuple[PolicyModel, ...]:

@@ -68,10 +68,7 @@ int main(int argc, char **argv)
             given = of_answer(ramsis_lookup(&ramsis_policies[asked.a], asked.b, asked.x,
                                             asked.c));
             break;
-        case 2:
-            given = of_answer(ramsis_late_answer(&ramsis_policies[asked.a], asked.b, asked.c));
-            break;
-        case 3: {
+        case 2: {
             const char *label = asked.a < 0 || asked.a + 1 >= argc ? NULL : argv[asked.a + 1];
             const ramsis_choice choice = ramsis_choose(label, asked.x, asked.y);
             given.kind = choice.level == NULL ? -1 : 0;
@@ -83,7 +80,7 @@ int main(int argc, char **argv)
             }
             break;
         }
-        case 4: {
+        case 3: {
             const ramsis_level *level = &ramsis_processes[0].levels[asked.a];
             const ramsis_station *station = ramsis_route(level, asked.x, asked.y);
             given.kind = station == NULL ? -1 : (int64_t)(station - level->stations);
@@ -91,35 +88,35 @@ int main(int argc, char **argv)
             given.model = station == NULL ? 0 : (int64_t)(station->policy - ramsis_policies);
             break;
         }
-        case 5:
+        case 4:
             ramsis_router_init(&router, (ramsis_dispatch)asked.a, (size_t)asked.b, joined);
             break;
-        case 6:
+        case 5:
             in_system[asked.a] = asked.b;
             break;
-        case 7:
+        case 6:
             given.kind = (int64_t)ramsis_join(&router, in_system);
             break;
-        case 8:
+        case 7:
             free(cells);
             cells = (ramsis_arrivals *)calloc((size_t)asked.a, sizeof *cells);
             given.kind = ramsis_monitor_init(&monitor, asked.x, cells, (size_t)asked.a);
             break;
-        case 9:
+        case 8:
             given.kind = ramsis_record(&monitor, asked.x, asked.a);
             break;
-        case 10:
+        case 9:
             given.kind = ramsis_load(&monitor, asked.x, &given.x);
             break;
-        case 12:
+        case 11:
             given = of_answer(ramsis_lookup_slow(&ramsis_policies[asked.a], asked.y, asked.b,
                                                  asked.x, asked.c));
             break;
-        case 13: /* of the lookups of second opinions that follow */
+        case 12: /* of the lookups of second opinions that follow */
             level = asked.a;
             slowness = asked.x;
             break;
-        case 14:
+        case 13:
             opinion = slowness == 1
                           ? ramsis_opinion_lookup(&ramsis_policies[asked.a], asked.b, asked.x,
                                                   asked.c, asked.y, level)
@@ -127,16 +124,16 @@ int main(int argc, char **argv)
                                                        asked.x, asked.c, asked.y, level);
             given = of_opinion(opinion, opinion.wait_fresh_ms);
             break;
-        case 15:
+        case 14:
             given = of_opinion(opinion, opinion.wait_unsure_ms);
             break;
-        case 16:
+        case 15:
             given.kind = ramsis_opinion_level(&ramsis_policies[asked.a], asked.b, asked.c);
             break;
-        case 17:
+        case 16:
             given.kind = ramsis_unsure(&ramsis_policies[asked.a], asked.b, (int)asked.c, asked.x);
             break;
-        case 11: /* bytes of a name of a model */
+        case 10: /* bytes of a name of a model */
             given.kind = ramsis_model_name((int)asked.a) == NULL
                              ? -1 : (unsigned char)ramsis_model_name((int)asked.a)[asked.b];
             break;

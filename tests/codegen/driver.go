@@ -107,8 +107,6 @@ func main() {
 			}
 			given = ofAnswer(answer)
 		case 2:
-			given = ofAnswer(all[asked.A].LateAnswer(int(asked.B), int(asked.C)))
-		case 3:
 			label := ""
 			if asked.A >= 0 {
 				label = os.Args[asked.A+1]
@@ -119,7 +117,7 @@ func main() {
 			if err == nil {
 				given.Model, given.X = levelIndex(choice.Level), choice.Slowness
 			}
-		case 4:
+		case 3:
 			level := &ramsis.Processes[0].Levels[asked.A]
 			station, err := level.Route(asked.X, asked.Y)
 			given.Kind = ofError(err)
@@ -128,26 +126,26 @@ func main() {
 					given = reply{Kind: int64(k), Batch: int64(station.Workers)}
 				}
 			}
-		case 5:
+		case 4:
 			router = ramsis.NewRouter(ramsis.Dispatch(asked.A), int(asked.B))
-		case 6:
+		case 5:
 			inSystem[asked.A] = int(asked.B)
-		case 7:
+		case 6:
 			given.Kind = int64(router.Join(inSystem))
-		case 8:
+		case 7:
 			made, err := ramsis.NewLoadMonitor(asked.X)
 			monitor, given.Kind = made, ofError(err)
-		case 9:
+		case 8:
 			given.Kind = ofError(monitor.Record(asked.X, int(asked.A)))
-		case 10:
+		case 9:
 			load, err := monitor.LoadQPS(asked.X)
 			given.Kind, given.X = ofError(err), load
-		case 12:
+		case 11:
 			answer, _ := all[asked.A].LookupSlow(asked.Y, int(asked.B), asked.X, int(asked.C))
 			given = ofAnswer(answer)
-		case 13:
+		case 12:
 			level, slowness = int(asked.A), asked.X
-		case 14:
+		case 13:
 			policy := all[asked.A]
 			var err error
 			if slowness == 1 {
@@ -161,13 +159,13 @@ func main() {
 				panic(err)
 			}
 			given = ofOpinion(opinion, opinion.WaitFreshMs)
-		case 15:
+		case 14:
 			given = ofOpinion(opinion, opinion.WaitUnsureMs)
-		case 16:
+		case 15:
 			given.Kind = int64(all[asked.A].OpinionLevel(int(asked.B), int(asked.C)))
-		case 17:
+		case 16:
 			given.Kind = number(all[asked.A].Unsure(int(asked.B), int(asked.C), asked.X))
-		case 11:
+		case 10:
 			given.Kind = -1
 			if asked.A >= 0 && asked.A < int64(len(ramsis.ModelNames)) {
 				given.Kind = int64(ramsis.ModelNames[asked.A][asked.B])

@@ -29,8 +29,8 @@ QUESTION = np.dtype([("op", "i8"), ("a", "i8"), ("b", "i8"), ("c", "i8"), ("x", 
                      ("y", "f8")])
 REPLY = np.dtype([("kind", "i8"), ("model", "i8"), ("batch", "i8"), ("run_as", "i8"),
                   ("passed", "i8"), ("x", "f8")])
-LOOKUP, LATE, CHOOSE, ROUTE, ROUTER, IN_SYSTEM, JOIN, MONITOR, RECORD, LOAD, NAME = range(1, 12)
-SLOW, TERMS, OPINION, OTHER_WAIT, LEVEL, UNSURE = range(12, 18)
+LOOKUP, CHOOSE, ROUTE, ROUTER, IN_SYSTEM, JOIN, MONITOR, RECORD, LOAD, NAME = range(1, 11)
+SLOW, TERMS, OPINION, OTHER_WAIT, LEVEL, UNSURE = range(11, 17)
 ERROR, RUN, DROP, WAIT, SECOND, KEEP = range(6)
 PRESENT_LEVEL = -1
 ONLY_WORKER = -(2**63)
@@ -164,7 +164,7 @@ def random_document(random: Random) -> dict[str, Any]:
                                              random.randint(0, len(slack) - 1)))]
             rows.append([x for j in bins for x in (j, code(longest))])
     return {**twin.CENTRAL, "models": models, "workers": idle[-1],
-            "spare_idle": random.choice([None, 0, 3]), "table": {
+            "table": {
                 "axes": {"idle": idle, "queued": queued, "slack_ms": slack}, "actions": actions,
                 "rows": rows, "index": index, "longer_queue": random.choice([-2, 0])}}
 

@@ -32,7 +32,6 @@ from tests.codegen.programs import (
     JOIN,
     KEEP,
     LANGUAGES,
-    LATE,
     LEVEL,
     LOAD,
     LOOKUP,
@@ -320,19 +319,6 @@ def test_levels_and_unsure_answers_are_the_runtimes(opinions):
                 expected.append(int(one.cascade is not None and 0 <= level < levels
                                     and one.cascade.unsure(level, name, confidence)))
     assert ask(opinions, questions)["kind"].tolist() == expected
-
-
-def test_late_answers_are_the_runtimes(program):
-    selectors = programs.samples()
-    models = programs.model_numbers(selectors)
-    asked = [(k, idle, queued) for k in range(len(selectors)) for idle in range(-1, 45)
-             for queued in (-1, 0, 1)]
-    replies = ask(program, [(LATE, *one, 0.0, 0.0) for one in asked])
-    for (k, idle, queued), reply in zip(asked, replies, strict=True):
-        found = selectors[k].late_answer(idle, queued)
-        expected = (ERROR, 0, 0, 0) if found is None else (
-            RUN, models[found.model], found.batch, found.run_as)
-        assert tuple(reply[["kind", "model", "batch", "run_as"]]) == expected
 
 
 def test_random_arrivals_have_the_runtimes_load(program):

@@ -37,7 +37,6 @@ POLICY: Case = {
     "late": "serve",
     "objective": "per-query",
     "violation_price": 0.0,
-    "spare_idle": None,
     "table": {
         "axes": {"idle": [0, 1], "queued": [0, 1, 2, 3],
                  "slack_ms": [0.0, 0.1, 33.300000000000004, 66.7, 90.0]},
@@ -101,7 +100,6 @@ CENTRAL: Case = {
     "dispatch": "central-queue",
     "violation_price": 0.5,
     "late": "drop",
-    "spare_idle": 4,
     "table": {
         "axes": {"idle": [0, 1, 2, 5, 9], "queued": [0, 1, 2, 4, 7],
                  "slack_ms": [0.0, 10.1, 33.300000000000004, 66.7, 90.0]},

@@ -272,16 +272,3 @@ def test_below_a_wait_the_answer_is_another_one():
                 assert slack < found.below_ms
                 assert not isinstance(ask(queued, slack, idle), runtime.Wait)
                 assert ask(queued, found.below_ms, idle) == found
-
-
-def test_late_answers_take_only_workers_that_nobody_needs():
-    ask = central_selector()  # of 9 workers, 4 are enough
-    first = twin.CENTRAL["models"][0]["name"]
-    for idle in range(10):
-        expected = (first, 1) if idle >= 4 else None
-        assert ask.late_answer(idle, 0) == expected
-        assert ask.late_answer(idle, 1) is None
-    never = runtime.Selector(ask.table._replace(spare_idle=None))
-    always = runtime.Selector(ask.table._replace(spare_idle=0))
-    assert never.late_answer(9, 0) is None
-    assert (always.late_answer(0, 0), always.late_answer(1, 0)) == (None, (first, 1))

@@ -34,7 +34,7 @@ def test_the_end_of_a_batch_is_heard_among_requests_that_are_read_in_one_turn(tm
             # The first is decided on with the second; a batch takes 5 to 10 ms.
             while len(told) < 2 and time.monotonic() < ends_s:
                 x = np.ones((1, 3), np.float32)
-                server.submit(InferRequest("", [x], 1, None, 0.0, {"sum": False}),
+                server.submit(InferRequest("", [x], 1, None, {"sum": False}),
                               server.front.now_ms(), told.append)
                 sent += 1
                 time.sleep(0.05)

@@ -135,7 +135,6 @@ GOOD = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
     ({"inputs": [GOOD], "id": 7}, "id: not a text"),
     ({"inputs": [GOOD], "parameters": {"deadline_ms": -1}}, "deadline_ms: not a length of"),
     ({"inputs": [GOOD], "parameters": {"deadline_ms": True}}, "deadline_ms"),
-    ({"inputs": [GOOD], "parameters": {"late_ms": "soon"}}, "late_ms"),
     ({"inputs": [GOOD], "outputs": [{"name": "z"}]}, "outputs[0].name"),
     ({"inputs": [GOOD], "outputs": [{"name": "sum", "parameters": {"classification": 2}}]},
      "classification"),

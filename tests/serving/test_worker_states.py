@@ -189,9 +189,8 @@ class WorkerLife(RuleBasedStateMachine):
 
     # Requests ------------------------------------------------------------------------------------
 
-    @rule(queries=st.integers(1, 4), deadline_ms=st.sampled_from([None, 5.0, 400.0, 8000.0]),
-          late_ms=st.sampled_from([0.0, 1000.0]))
-    def request(self, queries: int, deadline_ms: float | None, late_ms: float) -> None:
+    @rule(queries=st.integers(1, 4), deadline_ms=st.sampled_from([None, 5.0, 400.0, 8000.0]))
+    def request(self, queries: int, deadline_ms: float | None) -> None:
         number = len(self.calls)
         rows = (np.arange(3 * queries, dtype=np.float32) + 100 * number).reshape(queries, 3)
         self.calls.append((None, rows.sum(axis=1)))  # type: ignore[arg-type]
@@ -208,7 +207,7 @@ class WorkerLife(RuleBasedStateMachine):
         def submit() -> Call | None:
             try:
                 return self.server.submit(
-                    InferRequest("", [rows.copy()], queries, deadline_ms, late_ms, {"sum": True}),
+                    InferRequest("", [rows.copy()], queries, deadline_ms, {"sum": True}),
                     1000.0 * self.clock.now_s, tell)
             except OverloadedError:
                 self.told[number] += 1

@@ -111,7 +111,7 @@ SETS: Mapping[str, Callable[[Path], None]] = {
 }
 """Kinds of sets; what is changed is the manifest."""
 
-CLAIMS = ("expectations", "certificate", "budget", "replay", "headroom", "spare_idle")
+CLAIMS = ("expectations", "certificate", "budget", "replay", "headroom")
 _BOUNDED = ("accuracy", "violation_rate", "effective_accuracy", "utilisation", "full_queue_rate",
             "upper_bound", "model_share")  # fractions of 1
 
@@ -154,7 +154,7 @@ def moved(place: Place, value: Any, rng: np.random.Generator) -> Any:
     path = ".".join(map(str, place))
     far = float(rng.uniform(1.5, 40.0)) * (1 if rng.random() < 0.5 else -1)
     last = str(place[-1])
-    if last in ("iterations", "queries", "runs", "seed", "nodes_per_bin", "spare_idle", "workers"):
+    if last in ("iterations", "queries", "runs", "seed", "nodes_per_bin", "workers"):
         share = {"iterations": 0.2, "queries": 0.01}.get(last, 0.0)
         step = 3 + int(share * value)
         return value + step

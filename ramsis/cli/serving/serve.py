@@ -57,7 +57,7 @@ _MORE = (
               help="Most samples that wait or run; new ones replace waiting samples with later "
                    "deadlines.")
 @click.option("--max-wait-s", type=float, default=600.0, show_default=True,
-              help="Longest deadline of a request, and longest time after it for a late answer.")
+              help="Longest deadline of a request.")
 @click.option("--batch-timeout-s", type=float, default=10.0, show_default=True,
               help="Time limit of a batch, after which its worker is restarted.")
 @click.option("--max-body-mb", type=float, default=16.0, show_default=True,

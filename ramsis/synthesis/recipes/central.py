@@ -263,7 +263,6 @@ def _unpromised(
         created_by=f"ramsis {__version__}",
         violation_price=plan.price,
         slo_classes=plan.classes,
-        spare_idle=solution.spare_idle,
         patient=plan.delay_price < 0.0, random_ends=plan.random_ends,
         overhead_ms=overhead_ms,
         slowness=settings.slowness,

@@ -178,7 +178,6 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",
             violation_price=problem.violation_price,
-            spare_idle=None,
             quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
             overhead_ms=settings.overhead_ms,
             slowness=settings.slowness,

@@ -81,9 +81,6 @@ class FlatPolicy(NamedTuple):
     # bins, increasing, from which the second and later answers hold, and the n answers
     rows: list[int]
     longer: int  # answer to a queue longer than the last level; :data:`NONE`: as the last level
-    # answer for late requests, :data:`NONE` for never, and number of idle workers it requires
-    late: int
-    spare_idle: int
     cascade: FlatCascade | None = None
 
 
@@ -174,14 +171,11 @@ def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
         edges, answers = row
         rows += [len(answers), *(bisect_right(edges_ms, edge) for edge in edges),
                  *map(answers_of.number, answers)]
-    spare_idle = max(table.spare_idle or 0, 1)
-    late = selector.late_answer(spare_idle, 0)
     return FlatPolicy(
         dispatch=table.dispatch, slo_ms=table.slo_ms, load_qps=table.load_qps,
         workers=table.workers, idle=table.idle[1:], queued=table.queued[1:], edges_ms=edges_ms,
         row_of=[start[id(row)] for line in by_level for row in line], rows=rows,
         longer=NONE if longer is None else answers_of.number(longer),
-        late=NONE if late is None else answers_of.number(late), spare_idle=spare_idle,
         cascade=None if selector.cascade is None else _cascade(
             selector.cascade.table, table, answers_of))
 

@@ -105,12 +105,12 @@ type Policy struct {
 	LoadQPS  float64
 	Workers  int
 
-	idle, queued            []int
-	edgesMs                 []float64
-	rowOf                   []uint32
-	rows                    []tableIndex
-	longer, late, spareIdle int
-	cascade                 *cascade
+	idle, queued []int
+	edgesMs      []float64
+	rowOf        []uint32
+	rows         []tableIndex
+	longer       int
+	cascade      *cascade
 }
 
 // Station is a group of identical workers that serve by one policy, from so many queues.
@@ -227,15 +227,6 @@ func (p *Policy) LookupSlow(
 		}
 	}
 	return p.Lookup(queued, slackMs, idle)
-}
-
-// LateAnswer says what may serve a request that was dropped, late, with capacity that nobody else
-// needs; the Kind is None where nothing may. Dropped requests do not count as queued.
-func (p *Policy) LateAnswer(idle, queued int) Answer {
-	if queued > 0 || idle < p.spareIdle {
-		return Answer{}
-	}
-	return answers[p.late]
 }
 
 // HasOpinions says whether the policy has second opinions.

@@ -123,8 +123,6 @@ typedef struct {
     const uint32_t *row_of;
     const ramsis_index *rows;
     size_t longer;
-    size_t late;
-    int64_t spare_idle;
     const ramsis_cascade *cascade;
 } ramsis_policy;
 
@@ -263,17 +261,6 @@ static inline ramsis_answer ramsis_lookup_slow(const ramsis_policy *policy, doub
             return answer;
     }
     return ramsis_lookup(policy, queued, slack_ms, idle);
-}
-
-/* What may serve a request that was dropped, late, with capacity that nobody else needs.
- *
- * idle, queued  as for a lookup; dropped requests are not counted
- *
- * RAMSIS_ERROR: nothing, now or ever. */
-static inline ramsis_answer ramsis_late_answer(const ramsis_policy *policy, int64_t idle,
-                                               int64_t queued)
-{
-    return ramsis_answers[queued > 0 || idle < policy->spare_idle ? RAMSIS_NONE : policy->late];
 }
 
 /* ---- Second opinions --------------------------------------------------------------------- */

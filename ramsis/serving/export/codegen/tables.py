@@ -152,7 +152,7 @@ class Language(NamedTuple):
             policy.workers, *self.many(f"{prefix}_idle", policy.idle),
             *self.many(f"{prefix}_queued", policy.queued),
             *self.many(f"{prefix}_edges_ms", policy.edges_ms), self.name(f"{prefix}_row_of"),
-            self.name(f"{prefix}_rows"), policy.longer, policy.late, policy.spare_idle,
+            self.name(f"{prefix}_rows"), policy.longer,
             self.nothing if policy.cascade is None else f"&{self.name(f'{prefix}_cascade')}[0]")
 
     def _cascade(self, cascade: FlatCascade, prefix: str) -> Iterator[str]:
