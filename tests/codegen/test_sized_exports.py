@@ -142,17 +142,17 @@ def test_every_vector_holds_in_the_runtime():
 def test_slack_of_the_whole_deadline_and_beyond_is_in_the_last_bin(law):
     """The bins of 78 ms are of whole microseconds: 78 ms of slack are where a seventh would be."""
     rng = Random(7)
-    policy = twin.policy(rng, law, 2, 1) | {"slo_ms": 78.0}
+    policy = twin.policy(rng, law, 2, 2) | {"slo_ms": 78.0}
     rule = SizedRule(tables_of(policy))
     for trial in range(200):
         now_ms = float(rng.randrange(1000))
         slacks_ms = [78.0] if trial % 2 else [78.0, 90.0, rng.uniform(0.0, 78.0)]
-        due = sorted(now_ms + rng.choice(slacks_ms) + 1e-5 * n for n in range(rng.randrange(1, 12)))
+        due = sorted(now_ms + rng.choice(slacks_ms) + 1e-5 * n for n in range(1 + trial % 12))
         size = [rng.randrange(1, 101) for _ in due]
-        case = {"now_ms": now_ms, "free_ms": None, "slowness": 1.0,
+        case = {"now_ms": now_ms, "free_ms": 5.0, "slowness": 1.0,
                 "waiting": list(zip(size, due, strict=True))}
         expected = twin.decide(policy, case)
-        answer = runtimes_answer(rule, Question(0, now_ms, inf, 1.0, due, size))
+        answer = runtimes_answer(rule, Question(0, now_ms, 5.0, 1.0, due, size))
         names = [model["name"] for model in policy["models"]]
         model = NO_BATCH if expected["model"] is None else names.index(expected["model"])
         assert answer == Answer(model, expected["members"], expected["dropped"])
