@@ -30,6 +30,8 @@ _UNIT_OF_MS = {"0.000001": "ns", "0.001": "us", "1": "ms", "1000": "s", "60000":
 _HEADING_UNIT = re.compile(
     r"(?<!per)(?:[\s_]+in)?[\s_]*[_(\[\s]("
     + "|".join(sorted(_DURATION_MS.keys() - {"m"}, key=len, reverse=True)) + r")[)\]]?$")
+_YEAR_LAST = re.compile(r"\d\d?/\d\d?/\d{4},? ")  # ambiguous: day or month first
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _CLOCK = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d(?:\.\d{1,12})?)", re.ASCII)
 _PART = re.compile(r"([0-9]+\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([a-zµμ]*)\s*", re.ASCII)
 
@@ -83,6 +85,16 @@ def heading_unit(heading: str) -> tuple[str, str]:
     if match is None:
         return heading, ""
     return heading[:match.start()], _UNIT_OF_MS[_DURATION_MS[match[1]]]
+
+
+def time_remedy(text: str) -> str:
+    """Return how to write a date or number that is not read; empty where that is unknown."""
+    if _YEAR_LAST.match(text):
+        return ("the year first; where the month is, as by sed -E "
+                r"'s#([0-9]{2})/([0-9]{2})/([0-9]{4})#\3-\1-\2#'")
+    if _DECIMAL_COMMA.fullmatch(text):
+        return "decimals after a point, as by sed 's/,/./g'"
+    return ""
 
 
 def duration_ms(text: str, unit: str = "") -> float:

@@ -71,6 +71,7 @@ _CELL = re.compile(r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:e[+-]?\d{1,3})?|\
 _EMPTY = {"", "null", "-"}
 _QUANTITY = re.compile(r"[+-]?[\d.,]+(?:e[+-]?\d+)?(?: ?[^\d\s]{1,12}){0,2}")
 _DECIMAL_COMMA = re.compile(r"\d+,\d+")
+_POINT_GROUPS = re.compile(r"\d{1,3}(?:\.\d{3})+")
 # Headers of quantities that are no loads, of rates in requests per second or per minute, and of
 # counts per interval.
 _NO_LOADS = re.compile(r"latenc|duration|token|bytes|size|\bp\d\d|percentile|quantile|\bms\b|_ms|"
@@ -118,6 +119,7 @@ def load_columns_of(
         return None
     time = times[0]
     unit = unit or unit_of(header[time]) or _UNITS_IN_NAMES.get(names[time])
+    _refuse_marks(head[0][1], rows, header, loads, named=bool(wanted), path=path)
     # A usual name of rates or counts decides at once.
     if len(loads) == 1 and names[loads[0]] in RATE_NAMES | COUNT_NAMES:
         return LoadColumns(time, tuple(loads), unit, names[loads[0]] in COUNT_NAMES)
@@ -127,12 +129,7 @@ def load_columns_of(
         loads = [] if step_ms is None else _varying(rows, time)
         if step_ms is None or not loads:
             return None
-        if ";" in head[0][1] and any(_DECIMAL_COMMA.fullmatch(row[i]) for row in rows
-                                     for i in loads):
-            raise InputFileError(
-                "a comma in a number: of decimals, or between thousands", where=str(path),
-                value=next(row[i] for row in rows for i in loads if "," in row[i]),
-                allowed=f"decimals after a point, as by sed 's/,/./g' {path.name} > load.csv")
+        _refuse_marks(head[0][1], rows, header, loads, named=False, path=path)
         others = [i for i in loads if _NO_LOADS.search(header[i].lower())
                   or any(_number(row[i]) is None for row in rows if row[i] not in _EMPTY)]
         if others or (len(loads) > 1 and not _same_query([header[i] for i in loads])):
@@ -142,17 +139,45 @@ def load_columns_of(
                 allowed="--load-column with the one that is the load, or several times, which "
                         f"adds them up; or --time-column '{header[time]}' where each row is one "
                         "request")
-    return _meaning(header, rows, time, loads, unit, step_ms, path)
+    return _meaning(head[0][1], rows, time, loads, unit, step_ms, path)
+
+
+def _refuse_marks(
+    first: str, rows: list[list[str]], header: list[str], loads: list[int], *, named: bool,
+    path: Path,
+) -> None:
+    """Refuse commas and points of unclear meaning in the loads of a table with semicolons.
+
+    ``named`` says that the user named the columns, whose points then begin decimals.
+    """
+    cells = [row[i] for row in rows for i in loads if row[i] not in _EMPTY]
+    if ";" not in first or not cells:
+        return
+    comma = next((cell for cell in cells if _DECIMAL_COMMA.fullmatch(cell)), None)
+    if comma is not None:
+        raise InputFileError(
+            "a comma in a number: of decimals, or between thousands", where=str(path),
+            value=comma,
+            allowed=f"decimals after a point, as by sed 's/,/./g' {path.name} > load.csv")
+    rates = {i for i in loads if stem(header[i]) in RATE_NAMES}
+    if not named and not rates and all(map(_POINT_GROUPS.fullmatch, cells)):
+        raise InputFileError(
+            "a point in all numbers: of decimals, or between thousands", where=str(path),
+            value=cells[0], allowed=f"--load-column {header[loads[0]]} for decimals; for "
+            f"thousands no point, as by sed 's/\\.//g' {path.name} > load.csv")
 
 
 def _meaning(
-    header: list[str], rows: list[list[str]], time: int, loads: list[int], unit: str | None,
+    first: str, rows: list[list[str]], time: int, loads: list[int], unit: str | None,
     step_ms: float | None, path: Path,
 ) -> LoadColumns:
     """Decide whether loads are rates or counts, by their units, the header and their fractions.
 
+    ``first`` is the line of the header.
+
     If these leave it open, raise :class:`InputFileError` with the loads by either reading.
     """
+    header = [name.strip() for name in fields_of(first)]
     cells = [cell for row in rows for i in loads if (cell := _number(row[i])) is not None]
     title = " ".join(header[i] for i in loads).lower()
     if any(unit in _PER_S for _, unit in cells) or _RATES.search(title):
@@ -163,7 +188,16 @@ def _meaning(
         return LoadColumns(time, tuple(loads), unit, True)
     if any(value % 1.0 for value, _ in cells):
         return LoadColumns(time, tuple(loads), unit, False)
-    mean = sum(value for value, _ in cells) / max(1, len(rows))
+    values = [value for value, _ in cells]
+    if len(loads) == 1 and title.endswith("_total") and values == sorted(values):
+        mark = next(mark for mark in "\t;," if mark in first)
+        raise InputFileError(
+            "a counter, which only rises, not a load", where=str(path), value=title,
+            allowed="its rate, as by PromQL's rate(), or the differences of its rows: "
+            f"awk -F'{mark}' 'NR == 1 {{print \"time,requests\"}} NR > 2 {{print t \",\" "
+            f"${loads[0] + 1} - v}} {{t = ${time + 1}; v = ${loads[0] + 1}}}' {path.name} > "
+            "load.csv")
+    mean = sum(values) / max(1, len(rows))
     step_s = (step_ms or 1000.0) / 1000.0
     named = ",".join("time" if i == time else "requests" if i in loads else f"column{i + 1}"
                      for i in range(len(header)))

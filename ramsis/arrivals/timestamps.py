@@ -33,6 +33,7 @@ from ramsis.arrivals.trace_formats.columns import (
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import UNITS, epoch_unit, is_iso, leading_time
 from ramsis.errors import InputFileError, check_known
+from ramsis.logs.kinds import preamble_of
 from ramsis.numerals import heading_unit
 
 __all__ = ["UNITS", "read_timestamps", "stem", "unit_of"]
@@ -103,6 +104,8 @@ def _arrivals(
     reader: TimeColumn | None = None
     for first, text in pieces:
         if reader is None:
+            preamble = preamble_of(text)
+            text, first = text.removeprefix(preamble), first + preamble.count("\n")
             lines = lines_of(text, first)
             begin = next(lines, None)
             if begin is None:

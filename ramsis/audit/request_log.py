@@ -46,6 +46,7 @@ from ramsis.errors import InputFileError, InvalidValueError, OutputError, check_
 from ramsis.files import written_whole
 from ramsis.logs.kinds import DERIVED, FIELDS
 from ramsis.logs.table import COLUMNS, SECONDS, LogTable, TextArray, floats
+from ramsis.numerals import heading_unit
 from ramsis.reprs import dataclass
 from ramsis.tables import cell
 
@@ -296,6 +297,12 @@ def read_request_log(
             "no column says what became of a request", where=table.where,
             value=", ".join(map(str, table.frame.columns)),
             allowed=f"one of {', '.join(_TELLING)}: by its name, or --column FIELD=NAME")
+    if table.column("outcome") is None and np.isnan(log.finish_s).all() and (
+            table.results() == "").any():
+        raise InputFileError(
+            "no column says how long the answers took", where=table.where,
+            value=", ".join(map(str, table.frame.columns)),
+            allowed="finish or duration: by its name, or --column FIELD=NAME")
     log = replace(log, outcome=_outcomes(log))
     if table.column("model") is not None:
         table.refuse(log.answered & (log.model == ""), "model", "answered by no model", "a name")
@@ -305,7 +312,8 @@ def read_request_log(
 def _deadlines_ms(table: LogTable, slo_ms: float | None) -> FloatArray:
     """Return the time allowed for each answer; ``slo_ms`` where the log has none."""
     column = table.column("deadline")
-    deadline = np.full(len(table.frame), np.nan) if column is None else floats(column[1])
+    deadline = np.full(len(table.frame), np.nan) if column is None else floats(column[1]) * (
+        1000.0 * SECONDS[heading_unit(column[0])[1] or "ms"])
     if column is not None:
         table.refuse((column[1] != "").to_numpy() & ~(
                         (deadline > 0) & (deadline <= LONGEST_SLO_MS)),

@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ramsis.logs.kinds import LogKind, Summary, kind_of
+from ramsis.errors import RamsisError
+from ramsis.logs.kinds import LogKind, Summary, kind_of, preamble_of
 from ramsis.numerals import heading_unit
 
 _BEGINNING = 64 * 1024
+_MOST_BYTES = 4 * 1024 * 1024  # of a file that is read whole, to tell a benchmark's output
 
 
 class _Kind(NamedTuple):
@@ -151,9 +153,22 @@ def _kind_of(path: str) -> _Kind | None:
     if log is not None:
         return _of_log(log)
     if text.startswith("{"):
-        return _of_names(_keys(text.partition("\n")[0]))
-    return _of_lines([line for line in text.splitlines()
-                      if line.strip() and not line.startswith("#")][:2])
+        return _of_names(_keys(text.partition("\n")[0])) or _benchmark(path)
+    text = text.removeprefix(preamble_of(text))
+    lines = [line for line in text.splitlines() if line.strip()]
+    return _of_lines(lines[:2], path) or _benchmark(path)
+
+
+def _benchmark(path: str) -> _Kind | None:
+    """Return the kind of what a benchmark tool wrote about a model; None for another file."""
+    from ramsis.profiles.importers.detection import RUN_FORMATS, detect  # takes long to load
+
+    try:
+        name = detect(Path(path)) if os.stat(path).st_size <= _MOST_BYTES else ""
+    except (RamsisError, OSError):
+        return None
+    return _kind(f"a benchmark of a model ({name})", _TABLE.step, "profile import") if (
+        name in RUN_FORMATS) else None
 
 
 def _of_log(log: LogKind | Summary) -> _Kind:
@@ -174,7 +189,17 @@ def _keys(line: str) -> list[str]:
     return list(value) if isinstance(value, dict) else []
 
 
-def _of_lines(lines: list[str]) -> _Kind | None:
+def _times_or_rates(path: str) -> _Kind | None:
+    """Return the kind of a table with times; None where its other columns are ambiguous."""
+    from ramsis.arrivals.load_table import is_rate_trace  # which takes long to load
+
+    try:
+        return _RATES if is_rate_trace(path) else _TIMES
+    except RamsisError:
+        return None
+
+
+def _of_lines(lines: list[str], path: str) -> _Kind | None:
     """Return the kind of a text file, recognised by its first lines."""
     if not lines:
         return None
@@ -182,6 +207,8 @@ def _of_lines(lines: list[str]) -> _Kind | None:
         return _TOML
     names = [name.strip(' "') for name in re.split(r"[,;\t|]", lines[0])]
     kind = _of_names(names)
+    if kind is _TIMES:
+        return _times_or_rates(path)
     if kind is not None:
         return kind
     if _ISO.fullmatch(lines[0]) or (

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from ramsis.errors import InputFileError
 from ramsis.files import parsed
-from ramsis.logs.kinds import LogKind, flattened
+from ramsis.logs.kinds import LogKind, flattened, preamble_of
 from ramsis.memory import check_memory
 
 if TYPE_CHECKING:
@@ -78,9 +79,13 @@ def _json(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
         rows.append(values)
         numbers.append(number)
     if kind is None and len(rows) == 1:
-        raise InputFileError("one JSON object, not one for each request", where=where,
-                             value=", ".join(list(rows[0])[:12]),
-                             allowed="an object a line, as `jq -c '.KEY[]'` makes of a list")
+        lists = [key for key, value in item.items() if isinstance(value, list)
+                 and value and isinstance(value[0], dict)]
+        raise InputFileError(
+            "one JSON object, not one for each request", where=where,
+            value=", ".join(list(item)[:12]), allowed="an object a line" + (
+                f": jq -c '.[\"{lists[0]}\"][]' {Path(where).name} > requests.jsonl"
+                if len(lists) == 1 else ""))
     return pd.DataFrame(rows, index=np.array(numbers, dtype=int), dtype=object).fillna("")
 
 
@@ -181,7 +186,11 @@ def _csv(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
     import pandas as pd
 
     names = kind.header if kind is not None else ()
-    first = next((line for line in text.splitlines() if line.strip()), "")
+    preamble = preamble_of(text)
+    text = text.removeprefix(preamble)
+    if not text.strip():
+        raise InputFileError("no requests", where=where, allowed="a header and a line for each")
+    first = next(line for line in text.splitlines() if line.strip())
     mark = max(",;\t", key=first.count)
     count = first.count(mark) + 1
     try:
@@ -190,14 +199,15 @@ def _csv(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
             skip_blank_lines=False, header=None if names else 0,
             names=[*names, *map(str, range(len(names), count))] if names else None)
     except (ValueError, pd.errors.ParserError) as error:
-        raise InputFileError(f"not a CSV ({error})", where=where) from error
+        raise InputFileError(f"not a CSV ({str(error).strip()})", where=where) from error
     if not isinstance(frame.index, pd.RangeIndex):  # pandas makes further fields an index
         raise InputFileError("not a CSV (a line has more fields than the header)", where=where)
     frame.columns = [str(name).strip() for name in frame.columns]
-    if kind is None and any(map(_NO_NAME.match, frame.columns)):
+    sentence = len(frame.columns) == 1 and " " in frame.columns[0]
+    if kind is None and (sentence or any(map(_NO_NAME.match, frame.columns))):
         raise InputFileError(
             "lines of a layout that is not known, and no header", where=f"{where}: line 1",
             value=first, allowed="a CSV with a header, or JSON lines; the times alone, one a "
             "line, are a trace")
-    top = 1 if names else 2
+    top = preamble.count("\n") + (1 if names else 2)
     return frame.fillna("").set_index(np.arange(top, len(frame) + top))

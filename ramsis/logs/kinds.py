@@ -254,6 +254,7 @@ KINDS: tuple[LogKind, ...] = (
         r"(?P<duration>[\d.]+ms)")),
 )
 
+_PREAMBLE = re.compile(r"(?:(?:\s*#[^\n]*|sep=[,;\t]\s*|\s*)\n)++", re.IGNORECASE)
 _REQUESTS = "a file with a line for each request"
 SUMMARIES: tuple[Summary, ...] = (
     Summary("locust's statistics over time, loads and no requests",
@@ -286,6 +287,9 @@ SUMMARIES: tuple[Summary, ...] = (
     Summary("autocannon's report, no requests",
             f"{_REQUESTS}, as k6, vegeta or JMeter write it",
             ("latency", "requests", "throughput", "connections")),
+    Summary("a result of vLLM's or SGLang's benchmark, no requests",
+            f"{_REQUESTS}, as k6, vegeta or JMeter write it",
+            ("completed", "duration", "request_throughput")),
     Summary("wrk's summary, no requests", f"{_REQUESTS}, as k6, vegeta or `hey -o csv` write it",
             text=_line(r"Running .+ test @ ")),
     Summary("ab's summary, no requests", f"{_REQUESTS}: `ab -g FILE.tsv` writes one",
@@ -301,9 +305,20 @@ SUMMARIES: tuple[Summary, ...] = (
 )
 
 
+def preamble_of(text: str) -> str:
+    """Return the lines before the header of a table: comments, and the separator for Excel.
+
+    >>> preamble_of("# made today\\nsep=;\\ntime;size\\n")
+    '# made today\\nsep=;\\n'
+    """
+    match = _PREAMBLE.match(text)
+    return "" if match is None or "#Fields:" in match[0] else match[0]
+
+
 def kind_of(head: str) -> LogKind | Summary | None:
     """Recognise the layout of a file by its beginning; None where it is unknown."""
     head = head[:HEAD_CHARACTERS].removeprefix("\ufeff")
+    head = head.removeprefix(preamble_of(head))
     columns = head_columns(head)
     kinds: tuple[Summary | LogKind, ...] = (*SUMMARIES, *KINDS)
     for layout in kinds:
@@ -383,7 +398,8 @@ def flattened(record: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "arrival": ("arrival", "arrived", "arrival_time", "arrived_at", "received", "received_at",
-                "start_time", "startutc", "request_start", "enqueued_at", "request_received"),
+                "start_time", "startutc", "request_start", "enqueued_at", "request_received",
+                "created_at", "submitted_at"),
     "finish": ("finish", "finished", "finished_at", "finish_time", "end", "end_time", "ended_at",
                "completed", "completed_at", "done", "done_at"),
     "duration": ("duration", "request_time", "latency", "took", "elapsed", "response_time",

@@ -29,7 +29,7 @@ from ramsis.logs.kinds import (
     aliases,
     kind_of,
 )
-from ramsis.numerals import duration_ms, heading_unit
+from ramsis.numerals import duration_ms, heading_unit, time_remedy
 from ramsis.tables import text_of
 
 if TYPE_CHECKING:
@@ -48,8 +48,12 @@ COLUMNS = ("arrival_s", "start_s", "finish_s", "deadline_ms", "outcome", "model"
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _DATES = ("ISO8601", "%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S.%f", "%a %b %d %H:%M:%S %Y",
           "%m/%d/%Y, %I:%M:%S.%f %p", "%m/%d/%Y, %I:%M:%S %p", "%Y/%m/%d %H:%M:%S.%f",
-          "%Y/%m/%d %H:%M:%S")
-_DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d|\d\d?/\w{1,3}/\d{4}|[A-Z][a-z]{2} [A-Z][a-z]{2} ")
+          "%Y/%m/%d %H:%M:%S", "%m/%d/%Y %I:%M:%S.%f %p", "%m/%d/%Y %I:%M:%S %p",
+          "%d.%m.%Y %H:%M:%S.%f", "%d.%m.%Y %H:%M:%S")
+_DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d|\d\d?/\w{1,3}/\d{4}|\d\d\.\d\d\.\d{4} |"
+                   r"[A-Z][a-z]{2} [A-Z][a-z]{2} ")
+_MOST_NAMES = 8  # of columns in a note
+_LONGEST_S = 1e8  # three years
 _SHORTEST_S = 1e-4  # smallest plausible median response time over a network
 _MODEL = re.compile(r"/(?:models|predictions)/([^/:?\s]+)")
 _DROPPED = ("408", "429", "460", "499", "503", "504")
@@ -168,24 +172,34 @@ class LogTable:
             if name in title), "")
         counts = ", ".join(f"{name} {int((results == name).sum())}"
                            for name in ("failed", "dropped"))
+        used = {*self.columns.values(), *(own_column(name, self._names) for name in FIELDS)}
+        unused = [] if kind is not None else [
+            printable(name) for name in self._names if name not in used]
         return "; ".join(part for part in (
             f"read as {'a table' if kind is None else kind.title}, a request in each row{rows}: "
             f"{len(self.frame)}", ", ".join(times), ", ".join(others),
-            f"{answered} ({counts})" if answered else "") if part)
+            f"{answered} ({counts})" if answered else "",
+            f"not used: {', '.join(unused[:_MOST_NAMES])}" if unused else "") if part)
+
+    @property
+    def _names(self) -> list[str]:
+        return [str(column) for column in self.frame.columns]
 
     def column(self, name: str, *, required: bool = False) -> tuple[str, Any] | None:
         """Return a field's column and its name; None where the log has none."""
         named = self.columns.get(name)
-        columns = [str(column) for column in self.frame.columns]
+        columns = self._names
         title = named if named in columns else None if named else own_column(name, columns)
         if title is not None:
             return title, self.frame[title].str.strip()
         if required or named is not None:
             near = difflib.get_close_matches(named or name, columns, n=1, cutoff=0.5)
-            raise InputFileError(
-                "no such column", where=self.where, value=named or COLUMNS[FIELDS.index(name)],
-                allowed=f"--column {name}={near[0] if near else 'NAME'} with one of "
-                        + ", ".join(columns))
+            allowed = (f"--column {name}={near[0] if near else 'NAME'} with one of "
+                       + ", ".join(columns))
+            if named is None:
+                raise InputFileError(f"no column says the {name} of requests", where=self.where,
+                                     allowed=allowed)
+            raise InputFileError("no such column", where=self.where, value=named, allowed=allowed)
         return None
 
     def stamps(self) -> tuple[FloatArray, FloatArray | None]:
@@ -195,7 +209,9 @@ class LogTable:
             stamps = self.times("arrival", required=True)
         else:
             stamps, durations = self.times("finish", required=True), self.durations()
-            self.refuse(np.isnan(durations), "duration", "not a duration", "a number >= 0")
+            self.refuse(np.isnan(durations), "duration", "not a duration", "a number >= 0; "
+                        f"where it is unknown, --column arrival={self.columns['finish']} if that "
+                        "is the start")
         if self._needless and self.unit not in self._stated.values():
             title, since = self._needless
             raise InputFileError(
@@ -225,7 +241,8 @@ class LogTable:
     def durations(self) -> FloatArray:
         """Return response times in seconds; NaN where there are none."""
         lasted = self.times("duration")
-        self.refuse(lasted < 0, "duration", "not a duration", "a number >= 0")
+        self.refuse((lasted < 0) | (lasted > _LONGEST_S), "duration", "not a duration",
+                    f"a number >= 0, of at most {_LONGEST_S:g} s")
         finite = lasted[np.isfinite(lasted)]
         if self.kind is not None and not self.unit and len(finite) and (
                 0 < np.median(finite) < _SHORTEST_S):
@@ -248,7 +265,8 @@ class LogTable:
                    else self._numbers(name, title, texts, lasted))
         bad = np.isnan(seconds) & ((texts != "").to_numpy() | required) | np.isinf(seconds)
         bad &= ~texts.isin(["-"]).to_numpy() | required
-        self.refuse(bad, name, "not a time", "a number or a date")
+        remedy = time_remedy(texts.iloc[int(np.argmax(bad))])
+        self.refuse(bad, name, "not a time", remedy or "a number or a date")
         return seconds
 
     @property
@@ -293,6 +311,7 @@ class LogTable:
         written = ~finite & texts.str.contains(r"\d").to_numpy()  # cells that state a unit
         unit = self._unit(name, title, numbers, lasted)
         if not unit and finite.any():
+            self._refuse_odd(name, numbers, finite)
             raise InputFileError(
                 "some times state a unit, others none" if written.any() else
                 "times of no stated unit", where=self.where, value=title,
@@ -309,6 +328,14 @@ class LogTable:
         if written.any():
             seconds[written] = [_seconds(text, unit) for text in texts[written]]
         return np.asarray(seconds if lasted else seconds + self._after(base_s), dtype=float)
+
+    def _refuse_odd(self, name: str, numbers: FloatArray, finite: BoolArray) -> None:
+        """Refuse the first number that is no time since 1970, where most others are."""
+        for least, unit in EPOCHS:
+            odd = finite & ~((numbers >= least) & (numbers < 4 * least))
+            if odd.sum() < 0.1 * finite.sum():
+                self.refuse(odd, name, "not a time as the others",
+                            f"{unit} since 1970 in all rows, or --unit")
 
     def _unit(self, name: str, title: str, numbers: Any, lasted: bool) -> str:
         """Return the unit of a column's numbers; empty where it is unknown."""

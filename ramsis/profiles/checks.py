@@ -128,7 +128,7 @@ def _outliers(model: ModelProfile, statistic: str) -> Iterator[Finding]:
         expected = suggested[i]
         if values[i] > OUTLIER_FACTOR * expected:
             yield Finding("outlier", model.name, item.batch,
-                          f"{statistic} {values[i]:.4g} ms is {values[i] / expected:.1f} times "
+                          f"{statistic} {values[i]:.4g} ms is {values[i] / expected:.3g} times "
                           f"the {expected:.4g} ms that the other batch sizes suggest")
 
 

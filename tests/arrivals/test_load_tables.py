@@ -120,8 +120,9 @@ def test_a_metric_is_no_load_and_no_request(tmp_path, cells):
     assert "rows 1 min apart: intervals with a load, or requests" in said
 
 
-def test_a_decimal_comma_is_not_read_as_thousands(tmp_path):
-    text = "Time;m\n" + "".join(f"{s};{str(r).replace('.', ',')}\n"
+@pytest.mark.parametrize("name", ["m", "rps"])
+def test_a_decimal_comma_is_not_read_as_thousands(tmp_path, name):
+    text = f"Time;{name}\n" + "".join(f"{s};{str(r).replace('.', ',')}\n"
                                 for s, r in zip(STAMPS, RATES, strict=True))
     said = refusal(tmp_path, text)
     assert "sed 's/,/./g'" in said
@@ -129,6 +130,25 @@ def test_a_decimal_comma_is_not_read_as_thousands(tmp_path):
     found = read_any_trace(tmp_path / "load.csv").workload
     assert isinstance(found, RateTrace)
     assert found.rate_qps == pytest.approx(RATES)
+
+
+def test_points_in_all_numbers_are_not_guessed(tmp_path):
+    text = "Time;Anfragen\n" + "".join(f"{s};{c // 1000}.{c % 1000:03d}\n"
+                                       for s, c in zip(STAMPS, COUNTS, strict=True))
+    assert "--load-column Anfragen for decimals" in refusal(tmp_path, text)
+    found = read(tmp_path, text, load_columns=["Anfragen"]).workload
+    assert isinstance(found, RateTrace)
+    assert found.rate_qps == pytest.approx(np.array(COUNTS) / 1000)
+
+
+def test_a_counter_is_refused_with_the_command_that_makes_counts(tmp_path):
+    said = refusal(tmp_path, table("time,http_requests_total", np.cumsum([5, *COUNTS]),
+                                   [*STAMPS, "2026-05-06 07:05:00"]))
+    command = said.partition("differences of its rows: ")[2]
+    subprocess.run(command.replace("NR == 1", "NR == 1"), shell=True, cwd=tmp_path, check=True)
+    found = read_any_trace(tmp_path / "load.csv").workload
+    assert isinstance(found, RateTrace)
+    assert found.rate_qps == pytest.approx(np.array(COUNTS) / 60)
 
 
 @pytest.mark.parametrize("text", [

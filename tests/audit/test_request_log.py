@@ -171,7 +171,7 @@ def test_a_stated_unit_is_not_that_of_times_since_1970_in_another(tmp_path):
     assert (log.finish_s - log.arrival_s).tolist() == pytest.approx([0.03825, 0.040])
     assert log.arrival_s[1] == pytest.approx(0.5 - 0.00175)
     assert "when (s) is its end, took (ms) is the time it took" in log.notes[0]
-    path.write_text("when,code\n1770109200.5,200\n1770109201.0,200\n")
+    path.write_text("when,code\n1770109200.5,504\n1770109201.0,504\n")
     with pytest.raises(InputFileError, match=r"1970 in ms, and of our days in s.*--unit s"):
         read_request_log(path, LogFormat({"arrival": "when", "status": "code"}, "ms", 100.0))
     assert read_request_log(path, LogFormat({"arrival": "when", "status": "code"}, "s", 100.0))
@@ -191,15 +191,44 @@ def test_a_stated_unit_is_not_that_of_times_since_1970_in_another(tmp_path):
     (["arrival_s,deadline_ms,worker", "1,5,1.5"], "line 2: worker: not a whole number"),
     (["arrival_s,deadline_ms,correct", "1,5,maybe"], "neither right nor wrong: got 'maybe'"),
     (["timestamp_s,deadline_ms", "1,5"], "no column says what became of a request"),
-    (["start_s,deadline_ms", "1,5"], "no such column: got 'arrival_s'"),
+    (["start_s,deadline_ms", "1,5"], "no column says the arrival of requests; allowed: --column"),
+    (["ts,latency_ms,deadline_ms", "1714557600,1e300,5"], "line 2: duration: not a duration"),
+    (["ts,latency_ms,deadline_ms", *["1714557600,5,5"] * 20, "0,5,5"],
+     "line 22: finish: not a time as the others: got '0'; allowed: s since 1970 in all rows"),
+    (["ts,latency_ms,status,deadline_ms", "1714557600,,504,5"], "--column arrival=ts if that is"),
+    (["ts,spent,status,slo_ms", "1714557600,5,200,5"], "no column says how long the answers took"),
+    (["ts;latency_ms;slo_ms", "1714557600;5,25;5"], "got '5,25'; allowed: decimals after a point"),
+    (["start,end,slo_ms", "01/05/2024 10:00:00,1,5"], "allowed: the year first; where the month"),
+    (["I0501 10:00:00.1 1 http.cc:45] request"] * 2, "lines of a layout that is not known"),
+    (["a,b,c", "1,2,3,4"], "more fields than the header"),
     (["arrival_s,deadline_ms"], "no requests"),
-    ([], "not a CSV"),
+    ([], "no requests"),
 ])
 def test_bad_logs_are_refused_with_the_line(tmp_path, lines, words):
     with pytest.raises(InputFileError) as caught:
         read_request_log(written(tmp_path, *lines))
     assert words in str(caught.value)
     assert "log.csv" in str(caught.value)
+
+
+@pytest.mark.parametrize(("header", "row"), [
+    ("timestamp,latency_seconds,slo_s", "1714557600.3,0.3,0.25"),
+    ("# made today\nsep=;\ntimestamp;latency [µs];slo_ms", "1714557600.3;300000;250"),
+    ("created_at,finished_at,slo_ms",
+     "2024-05-01 10:00:00+00,2024-05-01 12:00:00.3+02,250"),
+    ("arrival,finish,slo_ms", "01.05.2024 10:00:00.0,01.05.2024 10:00:00.3,250"),
+    ("arrival,finish,slo_ms", "5/1/2024 11:59:59.9 AM,5/1/2024 12:00:00.2 PM,250"),
+])
+def test_units_dates_and_comments_of_other_programs(tmp_path, header, row):
+    log = read_request_log(written(tmp_path, header, row))
+    assert (log.finish_s - log.arrival_s).tolist() == [pytest.approx(0.3)]
+    assert log.outcome.tolist() == ["late"]
+
+
+def test_columns_that_are_not_used_are_named(tmp_path):
+    log = read_request_log(written(tmp_path, "ts,latency_ms,ok", "1714557600,5,true"),
+                           LogFormat(slo_ms=10))
+    assert log.notes[0].endswith("; not used: ok")
 
 
 def test_bad_formats_are_refused(tmp_path):

@@ -39,6 +39,9 @@ FILES: dict[str, str | bytes] = {
     "noarrival.csv": "who,what\n1,2\n",
     "printed.json": '{\n "created_by": "ramsis 0.1.0",\n "command": "ramsis audit log.csv"}\n',
     "broken.toml": "a b\n", "planned/plan.json": "{}", "swept/results.csv": "a\n",
+    "counted.csv": "time,requests\n2026-01-01 10:00:00,93\n2026-01-01 10:01:00,87\n",
+    "perf.csv": "Concurrency,Inferences/Second,Client Send,p50 latency,p95 latency,Avg latency\n"
+                "1,100,5,9000,9900,9100\n",
     "counts.csv": "who,requests\na,93\nb,87\n",
     "broken.jsonl": '{"timestamp": "2026-01-01T00:00:00Z", "latency_ms": 5}\n{"timestamp"\n',
 }
@@ -52,6 +55,8 @@ AUDIT = ["audit", "--profiles", "digits-cpu", "--workers", "4"]
 CASES: list[tuple[list[str], int, str]] = [
     ([*PROFILED, "times.txt"], 3, "`ramsis arrivals fit times.txt`"),
     ([*PROFILED, "rates.txt"], 3, "--trace rates.txt"),
+    ([*IMPORT, "counted.csv"], 3, "this is a trace of loads: --trace counted.csv takes it"),
+    ([*AUDIT, "perf.csv"], 3, "`ramsis profile import perf.csv --out PROFILE.json`"),
     ([*PROFILED, "log.csv"], 3, "`ramsis audit log.csv`"),
     ([*PROFILED, "access.log"], 3, "`ramsis audit access.log`"),
     ([*PROFILED, "scenario.toml"], 3, "`ramsis simulate scenario.toml`"),
@@ -144,10 +149,11 @@ def test_a_wrong_input_is_refused_in_a_line_with_the_next_step(
 
 
 def test_lines_that_are_no_objects_are_refused_in_a_line(run, tmp_path):
-    for content in ("[1,2]\n", "5\n"):
+    for content, code, says in (("[1,2]\n", 3, "jq -r '.[]' lines.json > times.txt"),
+                                ("5\n", 2, "no key holds times of requests")):
         (tmp_path / "lines.json").write_text(content)
-        refused(run("arrivals", "fit", tmp_path / "lines.json", "--trace-format", "jsonl"), 2,
-                "no key holds times of requests")
+        refused(run("arrivals", "fit", tmp_path / "lines.json", "--trace-format", "jsonl"), code,
+                says)
 
 
 def test_objects_of_batch_sizes_stay_rows_of_their_own(run, tmp_path):

@@ -27,7 +27,7 @@ CASES: dict[str, tuple[tuple[ModelProfile, ...], list[Any], str]] = {
         (model("a", 0.5, {1: 10.0, 2: 14.0, 3: 12.0}),), [("not-monotone", "a", 2)], "batch 3"),
     "an outlier, and not its neighbours": (
         (model("a", 0.5, {**LINE, 5: 500.0}),), [("not-monotone", "a", 5), ("outlier", "a", 5)],
-        "is 10.0 times the 50 ms that the other batch sizes suggest"),
+        "is 10 times the 50 ms that the other batch sizes suggest"),
     "an outlier at the end": ((model("a", 0.5, {**LINE, 8: 500.0}),), [("outlier", "a", 8)], ""),
     "an outlying batch 1": ((model("a", 0.5, {**LINE, 1: 300.0}),),
                             [("not-monotone", "a", 1), ("outlier", "a", 1)],

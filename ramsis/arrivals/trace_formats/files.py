@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError, install
 from ramsis.files import not_utf8
+from ramsis.logs.kinds import preamble_of
 
 MAX_LINES = 200_000_000
 """Most lines that a trace may have (1.6 GB of instants)."""
@@ -132,8 +133,9 @@ def _unreadable(path: Path, error: Exception) -> InputFileError:
 
 
 def first_line(path: Path) -> str:
-    """Return the first non-blank line; empty if there is none."""
+    """Return the first line that is neither blank nor a comment; empty if there is none."""
     for _, text in blocks(path):
+        text = text.removeprefix(preamble_of(text))
         for line in io.StringIO(text):
             if line.strip():
                 return line.strip()

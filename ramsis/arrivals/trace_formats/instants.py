@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.numerals import number_or_nan
+from ramsis.numerals import number_or_nan, time_remedy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,8 +65,6 @@ _LONGEST_DATE = 60
 # Several lines of such texts, in years whose nanoseconds fit into 64 bits.
 _REGULAR = re.compile(r"(?:(?:19|20|21)\d\d-\d\d-\d\d[T ]\d\d:\d\d:[0-5]\d(?:\.\d{1,9})?"
                       r"(?:\n|\Z))++", re.ASCII)
-_YEAR_LAST = re.compile(r"\d\d?/\d\d?/\d{4},? ")  # ambiguous: day or month first
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -167,13 +165,9 @@ class Instants:
                 self._origin = 0
             return
         if math.isnan(number(first)):
-            allowed = "ISO 8601 as 2024-05-01T12:00:00.5, or a finite number"
-            if _YEAR_LAST.match(first):
-                allowed = ("the year first; where the month is, as by sed -E "
-                           r"'s#([0-9]{2})/([0-9]{2})/([0-9]{4})#\3-\1-\2#'")
-            elif _DECIMAL_COMMA.fullmatch(first):
-                allowed = "decimals after a point, as by sed 's/,/./g'"
-            raise InputFileError("not a timestamp", where=where, value=first, allowed=allowed)
+            raise InputFileError(
+                "not a timestamp", where=where, value=first, allowed=time_remedy(first)
+                or "ISO 8601 as 2024-05-01T12:00:00.5, or a finite number")
         unit = unit or epoch_unit(first)
         if unit is None:
             raise InvalidValueError(
