@@ -315,8 +315,7 @@ def test_commands_take_traces_by_format(run, tmp_path, tiny_file):
     common = ("simulate", "--profiles", tiny_file, "--slo-ms", "100", "--workers", "2",
               "--scheduler", "greedy", "--json")
     ran = run(*common, "--trace", path)
-    assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["rows"][0]["load_qps"] == pytest.approx(50, rel=0.02)
+    assert ran.rows[0]["load_qps"] == pytest.approx(50, rel=0.02)
     rates = written(tmp_path, "50\n80\n", "rates.txt")
     ran = run(*common, "--trace", rates, "--trace-format", "per-second-rates")
     assert ran.code == 0, ran.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 
@@ -88,7 +87,7 @@ def test_the_command_states_shares_by_size(run, tmp_path):
     text = run(*command).out
     assert "in time by size:" in text
     assert "share of all" in text
-    row = json.loads(run(*command, "--json").out)["rows"][0]
+    row = run(*command, "--json").rows[0]
     assert row["best_policy"]["scheduler"] == "replanned-dp"
     assert row["gap_to_bound"] == pytest.approx(row["upper_bound"] - row["effective_accuracy"])
     assert np.sum([entry["share"] for entry in row["by_class"]]) == pytest.approx(1.0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,6 +24,13 @@ class Ran(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the JSON that a command has printed, which ended well."""
+        assert self.code == 0, self.err
+        found: list[dict[str, Any]] = json.loads(self.out)["rows"]
+        return found
 
 
 Run = Callable[..., Ran]

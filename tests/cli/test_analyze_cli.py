@@ -53,7 +53,7 @@ def test_files_and_folders_mix_in_the_order_given(run, folder):
 
 
 def test_the_certified_gap_is_that_of_the_promise_at_the_price_of_the_policy(run, folder):
-    rows = json.loads(run("analyze", folder, "--json").out)["rows"]
+    rows = run("analyze", folder, "--json").rows
     assert [row["violation_price"] for row in rows] == [1.0, 1.0, 1.0]
     for row in rows[:2]:
         value = row["expected_effective_accuracy"] - row["expected_violation_rate"]
@@ -65,7 +65,7 @@ def test_the_certified_gap_is_that_of_the_promise_at_the_price_of_the_policy(run
 
 def test_json_rows_hold_expectations_quantiles_and_certificate(run, folder):
     path = folder / "round-robin-00900qps.json"
-    (row,) = json.loads(run("analyze", path, "--json").out)["rows"]
+    (row,) = run("analyze", path, "--json").rows
     policy = read(path)
     expected = policy.expectations
     assert (row["scheduler"], row["workers"], row["slo_ms"], row["objective"]) == (

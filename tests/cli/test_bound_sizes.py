@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ def folder(tmp_path_factory):
 def test_trace_with_sizes_has_the_bound_of_its_requests(run, folder):
     command: list[Any] = ["bound", "--profiles", folder / "cpu.json", "--slo-ms", 300,
                           "--workers", 1, "--trace", folder / "trace.csv"]
-    (row,) = json.loads(run(*command, "--json").out)["rows"]
+    (row,) = run(*command, "--json").rows
     arrival_s, size = np.loadtxt(folder / "trace.csv", delimiter=",", skiprows=1).T
     problem = SizedProblem.of(CELLS["cpu"].profile(), SizeDistribution.of_sizes(size), slo_ms=300)
     bound = path_bound(problem, 1000.0 * arrival_s, size.astype(int))
@@ -47,10 +46,9 @@ def test_trace_with_sizes_has_the_bound_of_its_requests(run, folder):
 
 @pytest.mark.slow
 def test_load_has_the_mean_bound_of_drawn_requests(run, folder):
-    (row,) = json.loads(run(
+    (row,) = run(
         "bound", "--profiles", folder / "flash.json", "--slo-ms", 60, "--workers", 1, "--load",
-        9600, "--sizes", folder / "sizes.csv", "--max-batch", 16, "--seed", 3, "--json")
-        .out)["rows"]
+        9600, "--sizes", folder / "sizes.csv", "--max-batch", 16, "--seed", 3, "--json").rows
     sizes = SizeDistribution.of_sizes(np.loadtxt(folder / "sizes.csv", skiprows=1))
     problem = SizedProblem.of(CELLS["flash"].profile(), sizes, slo_ms=60, max_batch=16)
     bound = upper_bound(problem, Poisson(9600), seed=3)

@@ -29,7 +29,7 @@ def test_rows_are_those_of_the_library(run, tiny, tiny_file):
     ran = run("capacity", *options(tiny_file, "--scheduler", WORKER, "--scheduler", "greedy",
                                    "--min-accuracy", 0.7, load="300,600"), "--json")
     assert (ran.code, ran.err) == (0, "")
-    rows = json.loads(ran.out)["rows"]
+    rows = ran.rows
     assert [(row["load_qps"], row["scheduler"]) for row in rows] == [
         (300.0, WORKER), (300.0, "greedy"), (600.0, WORKER), (600.0, "greedy")]
     for row in rows:
@@ -64,7 +64,7 @@ def test_a_trace_says_what_its_runs_differ_in(run, tiny_file, tmp_path, lines, s
               "--service", service, "--scheduler", "greedy", "--json")
     assert ran.code == 0, ran.err
     assert varies in ran.err
-    (row,) = json.loads(ran.out)["rows"]
+    (row,) = ran.rows
     assert row["seeds"] == (2 if unit else 5)
     assert (row["violation_rate_half_width"] == 0.0) == bool(unit)
 
@@ -124,9 +124,7 @@ def typed(tiny_file, tmp_path_factory):
 def test_several_types_give_the_cheapest_mix_of_the_library(run, tiny, typed):
     asked = options(Path(typed), "--scheduler", WORKER, "--min-accuracy", 0.78,
                     "--cost", "new=2.5", "--max-workers", "new=4")
-    ran = run("capacity", *asked, "--json")
-    assert ran.code == 0, ran.err
-    (row,) = json.loads(ran.out)["rows"]
+    (row,) = run("capacity", *asked, "--json").rows
     types = [WorkerType("old", tiny), WorkerType(
         "new", linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0)), 4, 2.5)]
     found = fewest_workers(types, ConstantLoad(600.0, 2000.0), Targets(0.001, 0.78), slo_ms=100.0,
@@ -141,10 +139,9 @@ def test_several_types_give_the_cheapest_mix_of_the_library(run, tiny, typed):
 
 @pytest.mark.slow
 def test_queries_of_several_slos(run, tiny, tiny_file):
-    ran = run("capacity", *options(tiny_file, "--scheduler", f"{FLEET},headroom=0",
-                                   "--min-accuracy", 0.7, "--json", slo_ms="60:0.5,100:0.5"))
-    assert ran.code == 0, ran.err
-    (row,) = json.loads(ran.out)["rows"]
+    (row,) = run("capacity", *options(
+        tiny_file, "--scheduler", f"{FLEET},headroom=0", "--min-accuracy", 0.7, "--json",
+        slo_ms="60:0.5,100:0.5")).rows
     assert (row["slo_ms"], row["slo_classes"]) == (
         100.0, [{"slo_ms": 60.0, "share": 0.5}, {"slo_ms": 100.0, "share": 0.5}])
     tight, wide = (fewest_by_bound(tiny, ConstantLoad(600.0, 2000.0), Targets(0.001, 0.7),
@@ -192,7 +189,7 @@ def test_workers_of_a_scenario_are_those_of_the_library(run, scenario_file):
              "--seeds", "2"]
     ran = run("capacity", *words, "--scheduler", "clockwork", "--scheduler", "lru", "--json")
     assert (ran.code, ran.err) == (0, "")
-    rows = json.loads(ran.out)["rows"]
+    rows = ran.rows
     assert [row["scheduler"] for row in rows] == ["clockwork", "lru"]
     scenario = read_scenario(scenario_file)
     for row in rows:
@@ -217,7 +214,7 @@ def test_memory_of_a_scenario_is_that_of_the_library(run, scenario_file, tmp_pat
     ran = run("capacity", *words, "--scheduler", "lru", "--scheduler", "planned", "--keep",
               tmp_path / "kept", "--json")
     assert (ran.code, ran.err) == (0, "")
-    rows = json.loads(ran.out)["rows"]
+    rows = ran.rows
     scenario = read_scenario(scenario_file)
     assert [row["scheduler"] for row in rows] == ["lru", "planned"]
     for row in rows:
@@ -257,7 +254,7 @@ def test_a_search_on_a_scenario_goes_on_from_what_is_kept(
     assert first.code == 0
     monkeypatch.setattr("ramsis.planning.capacity.compare", lambda *_: pytest.fail("again"))
     again = run("capacity", *words)
-    assert json.loads(again.out)["rows"] == json.loads(first.out)["rows"]
+    assert again.rows == first.rows
 
 
 def test_a_scenario_out_of_reach_says_what_is_reached(run, scenario_file, tmp_path):

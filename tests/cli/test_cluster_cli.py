@@ -198,7 +198,7 @@ def test_a_scheduler_that_loads_beyond_memory_is_stopped(run, file, tmp_path):
 def test_options_of_fleets_are_not_for_a_scenario(run, file):
     words = ["--scheduler", "clockwork", "--scheduler", "lru:max_ongoing=2", "--seeds", "2",
              "--bound", "--json"]
-    assert len(json.loads(run("simulate", file, *words).out)["rows"]) == 2
+    assert len(run("simulate", file, *words).rows) == 2
     for given, code, said in (
             (["--scheduler", "clockwork", "--load", "3"], 2, "--load is not for a scenario"),
             (["--bound"], 2, "give --policy or --scheduler"),
@@ -229,9 +229,8 @@ def test_policies_serve_a_scenario_whose_models_are_all_loaded(run, tiny_file, t
     done = run("simulate", path, "--policy", out, "--scheduler", "greedy", "--json")
     on_fleet = run("simulate", *given, "--policy", out, "--load", load, "--service", "p95",
                    "--duration-s", 20, "--monitor", "on", "--json")
-    assert done.code == 0, done.err
-    served, greedy = json.loads(done.out)["rows"]
-    (row,) = json.loads(on_fleet.out)["rows"]
+    served, greedy = done.rows
+    (row,) = on_fleet.rows
     assert served["scheduler"] == f"policies {out}"
     assert served["accuracy"] == pytest.approx(row["accuracy"], abs=0.01)
     assert served["violation_rate"] == pytest.approx(row["violation_rate"], abs=0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -45,17 +44,16 @@ def test_a_file_gives_options_and_the_command_line_wins(run, tiny_file, tmp_path
                "--max-queue", 8)
     assert told.code == 0, told.err
     read = run(*FRONTIER, "--settings", file)
-    assert read.code == 0, read.err
-    assert json.loads(read.out)["rows"] == json.loads(told.out)["rows"]
+    assert read.rows == told.rows
     over = run(*FRONTIER, "--settings", file, "--slo-ms", 120.5)
-    assert {row["slo_ms"] for row in json.loads(over.out)["rows"]} == {120.5}
+    assert {row["slo_ms"] for row in over.rows} == {120.5}
 
 
 def test_lists_stand_for_options_that_can_be_repeated(run, tiny_file, tmp_path):
     file = settings(tmp_path, 'scheduler = ["greedy", "jellyfish-plus"]\nload = [217, 300.5]\n')
     ran = run("capacity", "--profiles", tiny_file, "--slo-ms", 100, "--duration-s", 1,
               "--seeds", 1, "--min-accuracy", 0.7, "--json", "--settings", file)
-    assert [(row["scheduler"], row["load_qps"]) for row in json.loads(ran.out)["rows"]] == [
+    assert [(row["scheduler"], row["load_qps"]) for row in ran.rows] == [
         ("greedy", 217.0), ("jellyfish-plus", 217.0), ("greedy", 300.5),
         ("jellyfish-plus", 300.5)]
 

@@ -32,7 +32,7 @@ def options(profile: Path, folder: Path, **changes: str | None) -> list[str]:
 def test_a_level_has_policies_for_each_slowness(run, tiny_file, tmp_path):
     folder = tmp_path / "out"
     words = options(tiny_file, folder, load="50,80", slowness="1,1.5")
-    rows = json.loads(run("generate", *words, "--json").out)["rows"]
+    rows = run("generate", *words, "--json").rows
     assert [(row["load_qps"], row["slowness"]) for row in rows] == [
         (50, 1), (80, 1), (50, 1.5), (80, 1.5)]
     assert rows[3]["file"] == str(folder / "round-robin-00080qps-slowness-1_5.json")
@@ -40,9 +40,9 @@ def test_a_level_has_policies_for_each_slowness(run, tiny_file, tmp_path):
     assert read(rows[3]["file"]).slowness == 1.5
     assert len(validate_set(folder).levels) == 4
     assert "slowness" in run("analyze", str(folder)).out
-    once = json.loads(run("simulate", "--profiles", str(tiny_file), "--slo-ms", "100", "--workers",
-                          "4", "--load", "80", "--policy", str(folder), "--slowness", "1.5",
-                          "--json").out)["rows"][0]
+    once = run("simulate", "--profiles", str(tiny_file), "--slo-ms", "100", "--workers",
+               "4", "--load", "80", "--policy", str(folder), "--slowness", "1.5",
+               "--json").rows[0]
     assert (once["slowness"], once["told_slowness"]) == (1.5, 1.5)
     assert once["expected_effective_accuracy"] == rows[3]["expected_effective_accuracy"]
 
@@ -243,9 +243,8 @@ def test_variable_batching_from_file_to_simulation(generate, run, tiny_file, tmp
     assert "variable batching" in shown.out
     assert "batch of each queue" in shown.out
     assert run("analyze", str(file)).code == 0
-    simulated = run("simulate", "--profiles", str(tiny_file), "--policy", str(file), "--workers",
-                    "4", "--slo-ms", "100", "--load", "400", "--duration-s", "50", "--json")
-    (row,) = json.loads(simulated.out)["rows"]
+    (row,) = run("simulate", "--profiles", str(tiny_file), "--policy", str(file), "--workers",
+                 "4", "--slo-ms", "100", "--load", "400", "--duration-s", "50", "--json").rows
     assert row["effective_accuracy"] == pytest.approx(
         policy.expectations.effective_accuracy, abs=0.02)
 

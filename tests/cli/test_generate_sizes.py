@@ -51,8 +51,8 @@ def generate(folder, monkeypatch):
 def test_policies_are_written_validated_and_simulated(run, generate, folder, tmp_path):
     """A folder of two loads has what rows promise; simulation takes the level of its load."""
     out = tmp_path / "out"
-    rows = json.loads(run(*generate, "--load", "3600,4800", "--dispatch", "central-queue",
-                          "--out", out, "--json").out)["rows"]
+    rows = run(*generate, "--load", "3600,4800", "--dispatch", "central-queue",
+               "--out", out, "--json").rows
     assert [row["load_qps"] for row in rows] == [3600, 4800]
     read = read_sized(out)
     for row, level in zip(rows, read, strict=True):
@@ -96,14 +96,14 @@ def test_the_replanned_program_decides_where_no_rule_is_better(
     monkeypatch.setattr(search, "RuleNumbers", lambda *_: RuleNumbers(price=9.0))
     result = run(*generate, "--load", 2400, "--out", out, "--json")
     assert "at 2400 QPS no rule was better than replanned-dp" in result.err
-    row = json.loads(result.out)["rows"][0]
+    row = result.rows[0]
     assert row["decides"] == "replanned-dp"
     assert row["rule_gain"] < 0.0
     assert 0.0 <= row["certified_gap"] < 0.1
-    played = json.loads(run(
+    played = run(
         "simulate", "--profiles", folder / "gpu.json", "--slo-ms", 60, "--workers", 1, "--load",
         2400, "--duration-s", 2, "--sizes", folder / "sizes.csv", "--policy", out, "--scheduler",
-        "replanned-dp", "--json").out)["rows"]
+        "replanned-dp", "--json").rows
     assert played[0]["violation_rate"] == played[1]["violation_rate"]
     assert "1 policy for requests with a size" in run("validate", out).out
     assert "certified_gap" in run("verify", out).out

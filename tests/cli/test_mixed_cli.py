@@ -1,6 +1,5 @@
 """Worker types and SLO classes on the command line."""
 
-import json
 
 import pytest
 
@@ -25,8 +24,7 @@ def test_from_the_options_to_the_simulated_mix(run, files, tmp_path):
     terms = ("--profiles", files, *MIX)
     ran = run("generate", *terms, "--dispatch", "central-queue", "--grid", "fixed:8",
               "--max-queue", 4, "--out", out, "--json")
-    assert ran.code == 0, ran.err
-    (row,) = json.loads(ran.out)["rows"]
+    (row,) = ran.rows
     assert row["worker_types"] == {"old": 16, "new": 18}
     assert row["slo_classes"] == [{"slo_ms": 60.0, "share": 0.3}, {"slo_ms": 100.0, "share": 0.7}]
     assert row["expected_effective_accuracy"] <= row["upper_bound"] + 1e-9
@@ -39,15 +37,14 @@ def test_from_the_options_to_the_simulated_mix(run, files, tmp_path):
     checked = run("verify", out, "--all", "--json")
     assert checked.code == 0
     several = len(row["parts"]) > 1
-    of_the_set = [one["claim"] for one in json.loads(checked.out)["rows"]
-                  if one["file"].endswith("manifest.json")]
+    of_the_set = [one["claim"] for one in checked.rows if one["file"].endswith("manifest.json")]
     assert any(claim.startswith("workers of ") for claim in of_the_set)
     assert any(claim.startswith("upper bound ") for claim in of_the_set) == several
-    limit = json.loads(run("bound", *terms, "--max-batch", 4, "--json").out)["rows"][0]
+    limit = run("bound", *terms, "--max-batch", 4, "--json").rows[0]
     assert limit["upper_bound"] == pytest.approx(row["upper_bound"], abs=1e-9)
     assert sum(one["share"] for one in limit["types"]) <= 1 + 1e-9
     ran = run("simulate", *terms, "--policy", out, "--duration-s", 5, "--seeds", 2, "--json")
-    (done,) = json.loads(ran.out)["rows"]
+    (done,) = ran.rows
     assert done["effective_accuracy"] == pytest.approx(row["expected_effective_accuracy"],
                                                        abs=0.02)
     assert done["effective_accuracy"] <= done["upper_bound"] + 0.01
@@ -55,13 +52,11 @@ def test_from_the_options_to_the_simulated_mix(run, files, tmp_path):
     refused(run("generate", *terms, "--dispatch", "central-queue", "--out", out), 2, "--overwrite")
     refused(run("simulate", "--profiles", files, "--slo-ms", "60:0.4,100:0.6", *MIX[2:],
                 "--policy", out), 3, "made for other SLO classes")
-    compared = run("simulate", *terms[:-2], "--policy", out, "--scheduler", "greedy",
-                   "--scheduler",
-                   "jellyfish-plus", "--trace", "day", "--scale", 0.5, "--duration-s", 2,
-                   "--network-ms", 1, "--csv", tmp_path / "rows.csv", "--timeline",
-                   tmp_path / "t.json", "--json")
-    assert compared.code == 0, compared.err
-    found = json.loads(compared.out)["rows"]
+    found = run("simulate", *terms[:-2], "--policy", out, "--scheduler", "greedy",
+                "--scheduler",
+                "jellyfish-plus", "--trace", "day", "--scale", 0.5, "--duration-s", 2,
+                "--network-ms", 1, "--csv", tmp_path / "rows.csv", "--timeline",
+                tmp_path / "t.json", "--json").rows
     assert [one["label"] for one in found] == [f"central-queue {out}", "greedy", "jellyfish-plus"]
     assert {one["queries"] for one in found} == {found[0]["queries"]}
     for one in found:
@@ -73,13 +68,13 @@ def test_from_the_options_to_the_simulated_mix(run, files, tmp_path):
     assert (tmp_path / "rows.csv").stat().st_size > 0
     told = run("simulate", *terms, "--policy", out, "--duration-s", 1, "--told", 0.5, "--arrivals",
                "negative-binomial:2", "--service", "distribution", "--json")
-    assert json.loads(told.out)["rows"][0]["service"] == "distribution"
+    assert told.rows[0]["service"] == "distribution"
     assert "is above the highest level" in run(
         "simulate", *terms[:-1], 1600, "--policy", out, "--duration-s", 1).err
     refused(run("generate", "--profiles", files.split("=")[-1], "--slo-ms", 60, "--workers", 2,
                 "--load", 10, "--out", out), 2, "another profile or other settings",
             "--overwrite")
-    analysed = json.loads(run("analyze", out, "--json").out)["rows"]
+    analysed = run("analyze", out, "--json").rows
     assert [one["load_qps"] for one in analysed] == [part["load_qps"] for part in row["parts"]]
     assert snapshot(out) == before
 
@@ -89,8 +84,7 @@ def test_equal_types_and_classes_print_the_bound_of_one(run, tiny_file):
     one = run("bound", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 8, *load)
     two = run("bound", "--profiles", tiny_file, "--slo-ms", "100:0.5,100:0.5", "--workers",
               "a=3,b=5", *load)
-    assert json.loads(two.out)["rows"][0]["upper_bound"] == pytest.approx(
-        json.loads(one.out)["rows"][0]["upper_bound"], abs=1e-9)
+    assert two.rows[0]["upper_bound"] == pytest.approx(one.rows[0]["upper_bound"], abs=1e-9)
 
 
 @pytest.mark.parametrize(("options", "code", "words"), [

@@ -109,10 +109,9 @@ def test_a_plan_holds_with_other_seeds_and_its_commands_can_be_run_again(run, ti
     verdict = checked_verdict(plan)
     assert (out / "report.html").stat().st_size > 10_000
 
-    other = run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers",
-                verdict["workers"], "--load", 300.5, "--duration-s", 20, "--seed", 77,
-                "--policy", out / verdict["policies"], "--json")
-    (row,) = json.loads(other.out)["rows"]
+    (row,) = run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers",
+                 verdict["workers"], "--load", 300.5, "--duration-s", 20, "--seed", 77,
+                 "--policy", out / verdict["policies"], "--json").rows
     assert row["violation_rate"] <= 0.001
     assert row["accuracy"] >= 0.7 - 0.002
     assert abs(row["effective_accuracy"] - verdict["effective_accuracy"]) < 0.01

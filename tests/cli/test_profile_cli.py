@@ -47,7 +47,7 @@ def test_check_lists_findings_and_still_succeeds(run, marked):
     lines = run("profile", "check", marked).out.splitlines()
     assert any(line.startswith("uneven, batch 2: ") for line in lines)
     assert lines[-1] == f"a-set: valid; models: 2, batch profiles: 6, warnings: {len(lines) - 1}"
-    rows = json.loads(run("profile", "check", marked, "--json").out)["rows"]
+    rows = run("profile", "check", marked, "--json").rows
     assert {(row["kind"], row["model"], row["batch"]) for row in rows} >= {
         ("not-monotone", "uneven", 2), ("gap", "steady", None)}
 

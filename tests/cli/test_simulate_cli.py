@@ -32,15 +32,10 @@ def base(tiny_file):
     return ["simulate", "--profiles", tiny_file, "--workers", 4, "--slo-ms", 100]
 
 
-def rows(out: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(out)["rows"]
-    return found
-
-
 def test_seeds_without_requests_count_neither_way(run, base):
     """At this load some of the runs have requests and some have none."""
-    (row,) = rows(run(*base, "--scheduler", "greedy", "--load", 0.05, "--seeds", 10,
-                      "--max-violation", 0.001, "--json").out)
+    (row,) = run(*base, "--scheduler", "greedy", "--load", 0.05, "--seeds", 10,
+                 "--max-violation", 0.001, "--json").rows
     assert row["queries"] == row["in_time"] > 0
     assert row["effective_accuracy"] == row["accuracy"] <= row["upper_bound"]
     assert row["effective_accuracy_half_width"] == row["violation_rate_half_width"] > 0.0
@@ -49,8 +44,8 @@ def test_seeds_without_requests_count_neither_way(run, base):
 
 def test_a_burst_in_the_middle_of_the_runs_says_when_it_is_over(run, base):
     burst = [*base, "--scheduler", "greedy", "--load", 100, "--duration-s", 4, "--burst", 50]
-    (row,) = rows(run(*burst, "--seeds", 2, "--json").out)
-    (usual,) = rows(run(*burst[:-2], "--seeds", 2, "--json").out)
+    (row,) = run(*burst, "--seeds", 2, "--json").rows
+    (usual,) = run(*burst[:-2], "--seeds", 2, "--json").rows
     assert row["queries"] == usual["queries"] + 100
     assert row["burst"] == 50
     assert 0.0 < row["recovery_ms"] < 2000.0
@@ -92,7 +87,7 @@ def test_one_row_per_scheme_and_load_with_the_named_fields(run, base, policies):
               "--json")
     assert ran.code == 0
     assert "above the highest level, 600, which is used" in ran.err
-    found = rows(ran.out)
+    found = ran.rows
     assert [(r["label"], r["load_qps"]) for r in found][:3] == [
         (f"round-robin {policies}", 200.0), ("jellyfish-plus:headroom=1.05", 200.0),
         ("greedy", 200.0)]
@@ -120,7 +115,7 @@ def test_figures_are_those_of_the_python_interface(run, base):
               "--seeds", 2, "--json")
     result = simulate_profile(tiny_profile(), JellyfishPlus(), ConstantLoad(500.0, 1000.0),
                               workers=4, slo_ms=100.0, seeds=[5, 6])
-    (row,) = rows(ran.out)
+    (row,) = ran.rows
     assert {key: row[key] for key in result.row()} == json.loads(json.dumps(result.row()))
 
 
@@ -138,7 +133,7 @@ def test_recorded_timestamps_are_replayed_as_they_are_or_faster(run, base, tmp_p
     times = ["2024-05-01T12:00:00.0", "2024-05-01T12:00:00.25", "2024-05-01T12:00:02.0"]
     trace.write_text("\n".join(["id,seen", *(f"{i},{t}" for i, t in enumerate(times))]))
     words = ["--scheduler", "greedy", "--trace", trace, "--time-column", "seen", "--json"]
-    (row,), (faster,) = (rows(run(*base, *words, "--scale", scale).out) for scale in (1, 4))
+    (row,), (faster,) = (run(*base, *words, "--scale", scale).rows for scale in (1, 4))
     assert row["queries"] == faster["queries"] == 3
     assert row["duration_s"] == pytest.approx(3.0)  # one mean gap after the last
     assert faster["duration_s"] == pytest.approx(0.75)
@@ -158,25 +153,25 @@ def test_recorded_timestamps_take_no_process_and_need_a_unit(run, base, tmp_path
 def test_a_trace_is_monitored_scaled_and_cut(run, base, policies):
     words = [*base, "--policy", policies, "--scheduler", "jellyfish-plus", "--trace", "day",
              "--scale", 0.1, "--duration-s", 4, "--json"]
-    told, forced = rows(run(*words).out), rows(run(*words, "--monitor", "off").out)
+    told, forced = run(*words).rows, run(*words, "--monitor", "off").rows
     assert [row["monitor"] for row in told] == [True, True]
     assert [row["monitor"] for row in forced] == [False, False]
     assert told[0]["duration_s"] == 4.0
     assert told[0]["load_qps"] == pytest.approx(175.0, rel=0.05)
     assert told[0]["queries"] == forced[0]["queries"]
-    even = rows(run(*words, "--arrivals", "fixed-rate", "--seeds", 2).out)
+    even = run(*words, "--arrivals", "fixed-rate", "--seeds", 2).rows
     assert even[0]["queries"] == 2 * math.ceil(4 * told[0]["load_qps"])
-    bursty = rows(run(*words, "--arrivals", "renewal:3").out)
+    bursty = run(*words, "--arrivals", "renewal:3").rows
     assert bursty[0]["queries"] != told[0]["queries"]
 
 
 def test_schemes_told_a_wrong_load_use_and_name_the_policy_for_it(run, base, policies):
     words = [*base, "--policy", policies, "--load", 200, "--duration-s", 2]
     wrong = run(*words, "--told", 3, "--json")
-    (row,) = rows(wrong.out)
+    (row,) = wrong.rows
     assert row["load_qps"] == 200.0
     assert row["expected_accuracy"] is None  # the policy for 600 QPS promises nothing for 200
-    right = rows(run(*words, "--json").out)[0]
+    right = run(*words, "--json").rows[0]
     assert row["queries"] == right["queries"]
     assert row["accuracy"] != right["accuracy"]
     assert "a load of 800 QPS is above" in run(*words, "--told", 4).err
@@ -191,7 +186,7 @@ def test_a_bad_anticipation_is_refused(run, base, option, value):
 def test_the_monitor_can_be_forced_on_for_a_constant_load(run, base):
     ran = run(*base, "--scheduler", "greedy", "--load", 100, "--duration-s", 1, "--monitor", "on",
               "--json")
-    assert rows(ran.out)[0]["monitor"] is True
+    assert ran.rows[0]["monitor"] is True
 
 
 def test_rows_figures_and_timelines_are_written(run, base, tmp_path):
@@ -245,7 +240,7 @@ def test_policies_are_made_for_the_loads_and_compared(run, base):
     ran = run(*base, "--load", "300,600", "--duration-s", 3, "--scheduler", labels[0],
               "--scheduler", labels[1], "--scheduler", labels[2], "--json")
     assert ran.code == 0, ran.err
-    found = rows(ran.out)
+    found = ran.rows
     assert [(row["load_qps"], row["label"]) for row in found] == [
         (load, label) for load in (300.0, 600.0) for label in labels]
     for row in found:
@@ -259,8 +254,8 @@ def test_policies_are_made_for_the_loads_and_compared(run, base):
 def test_made_policies_are_told_a_wrong_load(run, base):
     asked = ["--load", 800, "--duration-s", 3, "--scheduler", "round-robin:grid=fixed:10",
              "--json"]
-    (wrong,) = rows(run(*base, *asked, "--told", 0.25).out)
-    (right,) = rows(run(*base, *asked).out)
+    (wrong,) = run(*base, *asked, "--told", 0.25).rows
+    (right,) = run(*base, *asked).rows
     assert wrong["model_share"] != right["model_share"]  # the policy for a quarter serves
 
 
@@ -271,13 +266,13 @@ def test_policies_are_played_with_the_service_times_that_they_were_made_for(run,
     command = ["simulate", *base, "--load", 800, "--duration-s", 20, "--policy", tmp_path / "set",
                "--json"]
     played = run(*command)
-    (row,) = rows(played.out)
+    (row,) = played.rows
     assert row["service"] == "distribution"
     assert row["effective_accuracy"] == pytest.approx(row["expected_effective_accuracy"],
                                                       abs=0.001)
     assert "service" not in played.err
     other = run(*command, "--service", "p95")
-    assert rows(other.out)[0]["service"] == "p95"
+    assert other.rows[0]["service"] == "p95"
     assert "made for --service distribution, simulated with p95" in other.err
 
 
@@ -285,21 +280,21 @@ def test_policies_are_played_with_the_service_times_that_they_were_made_for(run,
 def test_the_gap_of_policies_is_at_their_own_price(run, base, tiny_file):
     """Against what `bound` prints for Poisson arrivals at that price; other schemes have none."""
     given = (*base[1:5], "--slo-ms", 20, "--load", 1400)
-    found = rows(run("simulate", *given, "--scheduler", "central-queue:max_queue=8,headroom=0",
-                     "--scheduler", "central-queue:max_queue=8,headroom=0,violation_price=0",
-                     "--scheduler", "greedy", "--duration-s", 20, "--json").out)
+    found = run("simulate", *given, "--scheduler", "central-queue:max_queue=8,headroom=0",
+                "--scheduler", "central-queue:max_queue=8,headroom=0,violation_price=0",
+                "--scheduler", "greedy", "--duration-s", 20, "--json").rows
     assert [row["violation_price"] for row in found] == [1.0, 0.0, None]
     for row in found[:2]:
         price = row["violation_price"]
-        (limit,) = rows(run("bound", *given, "--violation-price", price, "--json").out)
+        (limit,) = run("bound", *given, "--violation-price", price, "--json").rows
         assert row["priced_upper_bound"] == pytest.approx(limit["poisson_upper_bound"])
         assert limit["poisson_upper_bound"] < limit["upper_bound"]
         value = row["effective_accuracy"] - price * row["violation_rate"]
         assert row["certified_gap"] == pytest.approx(1 - value / row["priced_upper_bound"])
         assert 0.0 < row["certified_gap"] < 0.1
     assert found[2]["certified_gap"] is found[2]["priced_upper_bound"] is None
-    traced = rows(run(*base, "--scheduler", "central-queue:max_queue=8,levels=2", "--trace", "day",
-                      "--scale", 0.2, "--duration-s", 5, "--json").out)
+    traced = run(*base, "--scheduler", "central-queue:max_queue=8,levels=2", "--trace", "day",
+                 "--scale", 0.2, "--duration-s", 5, "--json").rows
     assert traced[0]["priced_upper_bound"] == pytest.approx(traced[0]["upper_bound"])
     assert 0.0 <= traced[0]["certified_gap"] < 0.2
     shown = run(*base, "--scheduler", "greedy", "--load", 300, "--duration-s", 1).out

@@ -70,7 +70,7 @@ def test_a_duty_cycle_is_played_with_and_without_policies(run, tmp_path):
     path = tmp_path / "placement.json"
     write_placement(place(read_problem("digits")), path)
     ran = run("simulate", "--placement", path, "--duration-s", 0.2, "--fixed", "--json")
-    stations = [one for row in json.loads(ran.out)["rows"] for one in row["stations"]]
+    stations = [one for row in ran.rows for one in row["stations"]]
     assert {one["dispatch"] for one in stations} == {"fixed", "duty-cycle"}
 
 

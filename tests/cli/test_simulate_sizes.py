@@ -70,8 +70,7 @@ def test_a_trace_has_the_sizes_of_its_requests(run, base, tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival_s,size\n" + "".join(
         f"{at:.6f},{size}\n" for at, size in zip(arrival_s, sizes, strict=True)))
-    (row,) = json.loads(run(*base, "--trace", trace, "--scheduler", "delay:late=drop,batch=1",
-                            "--json").out)["rows"]
+    (row,) = run(*base, "--trace", trace, "--scheduler", "delay:late=drop,batch=1", "--json").rows
     problem = SizedProblem.of(CELLS["cpu"].profile(), SizeDistribution.of_sizes(sizes), slo_ms=300)
     arrival_ms = 1000.0 * (arrival_s - arrival_s[0])
     played = serve_sized(problem, sized_scheduler("delay:late=drop,batch=1"), arrival_ms, sizes,
@@ -81,14 +80,14 @@ def test_a_trace_has_the_sizes_of_its_requests(run, base, tmp_path):
     assert [entry["share"] for entry in row["by_class"]] == pytest.approx(
         np.bincount(problem.class_of(sizes)) / 900)
     assert row["busiest_tenth_effective_accuracy"] is not None
-    same, apart = (json.loads(run(
+    same, apart = (run(
         *base, "--trace", trace, "--sizes", file, "--scheduler", "delay:late=drop,batch=1",
-        "--json").out)["rows"] for file in (trace, copy(trace, tmp_path / "sizes.csv")))
+        "--json").rows for file in (trace, copy(trace, tmp_path / "sizes.csv")))
     assert same == [row]
     several = run(*base, "--trace", trace, "--scheduler", "delay:late=drop,batch=1", "--seeds", 3,
                   "--json")
     assert "played once" in several.err
-    (repeated,) = json.loads(several.out)["rows"]
+    (repeated,) = several.rows
     assert repeated["effective_accuracy"] == row["effective_accuracy"]
     assert repeated["queries"] == 3 * row["queries"]
     assert repeated["effective_accuracy_half_width"] == 0.0
@@ -117,8 +116,7 @@ def test_files_are_written(run, sized, tmp_path):
 
 def test_slower_batches_are_later_and_may_be_hidden(run, sized):
     def late(*options: Any) -> int:
-        (row,) = json.loads(run(*sized, "--scheduler", "replanned-dp", *options, "--json")
-                            .out)["rows"]
+        (row,) = run(*sized, "--scheduler", "replanned-dp", *options, "--json").rows
         assert row["late"] == 0 or row["told_slowness"] == 1
         return int(row["late"] + row["dropped"])
 

@@ -52,11 +52,11 @@ def test_the_certified_gap_is_at_the_price_of_the_policy(run, tiny_file, tmp_pat
     given = ("--profiles", tiny_file, "--slo-ms", "20", "--workers", "4", "--load", "1400")
     run("generate", *given, "--max-queue", "8", "--violation-price", "2", "--out", tmp_path)
     ran = run("bound", *given, "--max-batch", "8", "--violation-price", "2", "--json")
-    bound = json.loads(ran.out)["rows"][0]
+    bound = ran.rows[0]
     path = tmp_path / "round-robin-01400qps.json"
     expected = json.loads(path.read_text())["expectations"]
     value = expected["effective_accuracy"] - 2.0 * expected["violation_rate"]
-    rows = json.loads(run("verify", path, "--json").out)["rows"]
+    rows = run("verify", path, "--json").rows
     (gap,) = [row["derived"] for row in rows if row["claim"] == "certified_gap"]
     assert bound["poisson_upper_bound"] < bound["upper_bound"]
     assert gap == pytest.approx(1.0 - value / bound["poisson_upper_bound"], abs=1e-9)

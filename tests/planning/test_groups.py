@@ -168,7 +168,7 @@ def test_the_command_prints_groups_and_refuses_what_is_none(run, tmp_path):
     assert "worst stream" in out
     assert "lru: fairness" in out
     assert max(map(len, out.splitlines())) <= 100
-    rows = json.loads(run("simulate", path, *words, "--json").out)["rows"]
+    rows = run("simulate", path, *words, "--json").rows
     for row in rows:
         assert list(row["by"]) == ["stream", "tenant"]
         for grouping in row["by"].values():

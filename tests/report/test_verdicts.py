@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -112,20 +111,20 @@ def test_simulate_says_which_rows_meet_a_target(run):
     given = ("simulate", "--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 4, "--load",
              9000, "--duration-s", 2, "--scheduler", "greedy", "--scheduler", "jellyfish-plus",
              "--max-violation", 0.001)
-    rows = json.loads(run(*given, "--json").out)["rows"]
+    rows = run(*given, "--json").rows
     assert [one["meets_target"] for one in rows] == [
         one["violation_rate"] <= 0.001 for one in rows] == [False, True]
     assert {one["max_violation"] for one in rows} == {0.001}
     below = run(*given).out.replace("\n  ", " ").splitlines()
     assert below[-2:] == simulation_verdict(rows)
-    strict = json.loads(run(*given, "--min-effective-accuracy", 0.999, "--json").out)["rows"]
+    strict = run(*given, "--min-effective-accuracy", 0.999, "--json").rows
     assert not any(one["meets_target"] for one in strict)
 
 
 def test_without_requests_nothing_is_shown_of_a_target(run):
     given = ("simulate", "--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 4, "--load",
              0.001, "--duration-s", 1, "--scheduler", "greedy", "--max-violation", 0.001)
-    (found,) = json.loads(run(*given, "--json").out)["rows"]
+    (found,) = run(*given, "--json").rows
     assert found["queries"] == 0
     assert found["meets_target"] is None
     (line,) = simulation_verdict([found])

@@ -131,9 +131,8 @@ def test_the_file_of_a_priced_policy_has_its_prices_and_is_played(run, folder, t
     assert document["prices"] == pytest.approx(
         {"violation_worker_s": _VIOLATION, "accuracy_worker_s": _ACCURACY})
     assert run("validate", folder / "scaling.json", folder / "results.json").code == 0
-    ran = run("simulate", "--scaling", folder, "--trace", "day", "--scale", "0.03", "--stretch",
-              "6", "--from-s", "900", "--json")
-    (row,) = json.loads(ran.out)["rows"]
+    (row,) = run("simulate", "--scaling", folder, "--trace", "day", "--scale", "0.03", "--stretch",
+                 "6", "--from-s", "900", "--json").rows
     known = json.loads((folder / "results.json").read_text())["rows"][0]
     assert row["cost_worker_s"] == pytest.approx(known["cost_worker_s"], rel=1e-12)
     del document["promise"]["cost"]

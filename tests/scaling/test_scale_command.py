@@ -110,7 +110,7 @@ def test_simulate_plays_the_policy_and_the_rules_as_scale_does(run, tmp_path, fo
               "--csv", tmp_path / "rows.csv", "--plot", tmp_path / "figure.svg")
     assert ran.code == 0, ran.err
     check_schema(json.loads(ran.out), "ramsis.cli.output", "results-1", "stdout")
-    rows = json.loads(ran.out)["rows"]
+    rows = ran.rows
     for row, as_scaled in zip(rows, [known[0], *rules.values()], strict=True):
         for name in ("worker_s", "violation_rate", "effective_accuracy", "requests",
                      "meets_target"):
@@ -123,10 +123,8 @@ def test_simulate_plays_the_policy_and_the_rules_as_scale_does(run, tmp_path, fo
 
 
 def test_simulate_begins_with_what_the_mean_load_needs(run, folder):
-    ran = run("simulate", "--scaling", "static:workers=3", "--scaling", folder, "--load", "40",
-              "--duration-s", "60", "--json")
-    assert ran.code == 0, ran.err
-    static, _ = json.loads(ran.out)["rows"]
+    static, _ = run("simulate", "--scaling", "static:workers=3", "--scaling", folder, "--load",
+                    "40", "--duration-s", "60", "--json").rows
     assert static["worker_s"] == pytest.approx(3 * 60.0)
     assert static["over_time"]["workers"] == [3.0] * 4
 
@@ -151,8 +149,7 @@ def test_a_profile_of_one_model_is_scaled(run, tiny_file, tmp_path):
     ran = run("scale", "--profiles", tiny_file, "--models", "small", "--slo-ms", "100",
               "--trace", "day", "--scale", "0.08", "--max-workers", "3", "--levels", "4",
               "--startup-s", "15", "--max-violation", "0.2", "--json", "--out", tmp_path / "out")
-    assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["rows"][0]["meets_target"]
+    assert ran.rows[0]["meets_target"]
 
 
 def test_the_report_shows_cost_against_violations_with_the_bound(run, tmp_path, folder):

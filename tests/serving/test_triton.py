@@ -90,8 +90,7 @@ def test_the_load_generator_reads_each_form_of_answers(run, served, tmp_path, te
     ran = run("load", f"http://127.0.0.1:{served.port}", "--model", "sums", "--slo-ms", 20_000,
               "--load", 50, "--duration-s", 0.5, "--data", tmp_path / "data.npz", "--json",
               "--tensors", tensors)
-    assert ran.code == 0, ran.err
-    (row,) = json.loads(ran.out)["rows"]
+    (row,) = ran.rows
     assert (row["failed"], row["accuracy"]) == (0, 1.0), ran.err
     assert set(row["model_share"]) <= {"fast", "slow"}
 

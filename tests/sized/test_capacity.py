@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -138,7 +137,7 @@ def test_the_command_states_workers_and_shares_by_size(run, tmp_path):
     text = run(*command, "--scheduler", "replanned-dp").out
     assert "in time by size:" in text
     assert "next" not in text
-    row = json.loads(run(*command, "--scheduler", "replanned-dp", "--json").out)["rows"][0]
+    row = run(*command, "--scheduler", "replanned-dp", "--json").rows[0]
     assert row["violation_rate"] <= 0.02
     assert len(row["by_class"]) == 4
     refused(run(*command, "--dispatch", "round-robin"), 2,

@@ -118,8 +118,7 @@ def test_the_command_line_plays_an_agent_and_refuses_a_bad_one(run, tmp_path):
     write_agent(urgent_first(), tmp_path / "agent.json")
     words = ("simulate", str(tmp_path / "s.json"), "--json", "--scheduler")
     done = run(*words, f"rl:agent={tmp_path / 'agent.json'}")
-    assert done.code == 0
-    assert json.loads(done.out)["rows"][0]["in_time"] == 1.0
+    assert done.rows[0]["in_time"] == 1.0
     done = run(*words, f"rl:agent={tmp_path / 'none.json'}")
     assert (done.code, done.err.count("\n")) == (3, 1)
     assert "cannot read file" in done.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -60,8 +59,7 @@ def test_commands_take_the_same(run, profile, expected, file, tmp_path):
 
     def rows(*command: Any) -> list[dict[str, Any]]:
         ran = run(*command)
-        assert ran.code == 0, ran.err
-        found: list[dict[str, Any]] = json.loads(ran.out)["rows"]
+        found: list[dict[str, Any]] = ran.rows
         return found
 
     played = rows("simulate", *at, "--scheduler", "greedy", *short)
