@@ -143,7 +143,7 @@ def formulate(
     problem: Problem, patterns: tuple[Pattern, ...] | None = None, *, elastic: bool = False,
     only: Sequence[Callable[[PlacementProgram], None]] | None = None,
 ) -> PlacementProgram:
-    """Formulate the program of a problem.
+    """Write a placement problem as a mixed-integer linear program.
 
     Parameters
     ----------

@@ -178,7 +178,7 @@ def _size(problem: Problem, name: str) -> float:
 
 
 def _hold(program: PlacementProgram, goal: _Goal, reached: float, stage: int) -> None:
-    """Constrain later stages to keep the value reached in a stage."""
+    """Add a constraint that later stages keep the value that a stage has reached."""
     over = goal.expression * (1.0 / goal.size)
     held = over >= reached / goal.size - _STAGE_TOLERANCE if goal.maximise else (
         over <= reached / goal.size + _STAGE_TOLERANCE)

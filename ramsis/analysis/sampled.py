@@ -381,7 +381,7 @@ def _unseen_by_tails(
 
 
 def _shared(groups: Sequence[_Group], tail: Tail, tails: Tails) -> _Pooled:
-    """Pool over groups: by a model's own tail where that adds more, else by the shared one."""
+    """Add up unseen lateness by each model's own tail where it adds more, else the common one."""
     pooled, of_tail = _Pooled(0.0, 0.0), list[_Group]()
     for name, of_model in groupby(sorted(groups, key=_model_of), key=_model_of):
         alike = list(of_model)

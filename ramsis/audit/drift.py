@@ -93,7 +93,7 @@ class Cusum:
         return self.total > self._height
 
     def clear(self) -> None:
-        """Reset the sum."""
+        """Reset the cumulative sum, so that a further alarm needs new evidence."""
         self.total, self.count = 0.0, 0
 
 
@@ -160,7 +160,7 @@ class ServiceDrift:
         return None
 
     def clear(self) -> None:
-        """Restart, with means learned again."""
+        """Restart the test, and learn the mean service times again."""
         self._learned.clear()
         self._sides, self._spread, self._recent = None, _Learned(), 1.0
 

@@ -541,6 +541,6 @@ def _cheapest_prices(
 
 
 def _spread(slope: FloatArray) -> FloatArray:
-    """Smooth the slopes over neighbouring bins, since prices vary slowly in time."""
+    """Average slopes over neighbouring bins of time, since prices vary slowly in time."""
     near = uniform_filter1d(slope, _NEAR, axis=1, mode="constant")
     return np.asarray(near + 0.3 * slope)

@@ -170,7 +170,7 @@ class CentralProblem:
 
     @property
     def classes(self) -> tuple[SloClass, ...]:
-        """Several SLOs, in :class:`~ramsis.central.classes.ClassesProblem`; here none."""
+        """SLO classes: none here; :class:`~ramsis.central.classes.ClassesProblem` has several."""
         return ()
 
     @property

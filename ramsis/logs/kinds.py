@@ -421,8 +421,8 @@ UNITS_OF_NAMES = {"request_time": "s", "upstream_response_time": "s", "msec": "s
 def aliases(columns: list[str], assigned: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of fields, recognised by common names.
 
-    ``assigned`` are fields that have columns already. ``time`` is that of the finish where there
-    is a duration, else of the arrival.
+    ``assigned`` are fields that have columns already. A column called ``time`` is the finish
+    where there is a duration, else the arrival.
     """
     stems = {column: re.sub(r"[\s-]+", "_", heading_unit(column)[0]) for column in columns}
     columns_of: dict[str, str] = {}

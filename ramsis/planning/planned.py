@@ -132,7 +132,7 @@ def placement_problem(
 
 
 def _peak_qps(scenario: Scenario, requests: Requests, window_s: float | None) -> FloatArray:
-    """Largest mean load of a window, by family; shape (M,), at the first model of each."""
+    """Return the largest mean load of a family in any window; (M,), at its first model."""
     arrays = scenario.arrays
     if window_s is not None:
         check_positive(window_s=window_s)

@@ -85,7 +85,7 @@ def dominators(
 
 
 def _front(table: LatencyTable, latency_ms: NDArray[np.float64]) -> tuple[str, ...]:
-    """Return the undominated models by these latencies, fastest first."""
+    """Return the models that no other dominates in accuracy and ``latency_ms``, fastest first."""
     undominated = np.flatnonzero(dominators(table.accuracy, latency_ms) < 0)
     order = np.lexsort((-table.accuracy[undominated], latency_ms[undominated, 0]))
     return tuple(table.models[i] for i in undominated[order])

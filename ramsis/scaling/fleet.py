@@ -585,6 +585,7 @@ class _OwnQueues:
         if state.free_ms[slot] >= now_ms:
             lost.append((int(state.batch[slot]), int(state.size[slot])))
             state.work_ms[0] -= state.free_ms[slot] - now_ms
+        # A queue and a batch are linked lists of requests, each given by its head and length.
         for request, count in lost:
             for _ in range(count):
                 self.out.model[request], self.out.finish_ms[request] = LOST, np.inf

@@ -474,7 +474,7 @@ class _Fitted:
             effective_accuracy=run.effective_accuracy - reach * float(worth.std()))
 
     def expected(self, table: ScalingTable) -> Delivered:
-        """Estimate a table's figures from the expectations of the decision tables."""
+        """Return the figures that a scaling table is expected to reach on the fitted loads."""
         table = self.whole(table)
         return expected_run(self.loads, ScalingControl(table), self.tables, self.fleet,
                             self.start(table), self.forecast)

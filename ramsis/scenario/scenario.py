@@ -74,7 +74,7 @@ class Scenario(Record):
 
 @dataclass(frozen=True, eq=False)
 class ScenarioArrays:
-    """T worker types, W workers, K kinds of models, M models, S streams."""
+    """Arrays of a scenario: T worker types, W workers, K kinds of models, M models, S streams."""
 
     # types, workers, kinds, models, streams: names
     types: tuple[str, ...]
@@ -156,7 +156,7 @@ class ScenarioArrays:
 
 
 def _places(models: Sequence[ScenarioModel]) -> dict[str, range]:
-    """Return the models of each name of a kind or a copy."""
+    """Return the indices of the models that each name, of a kind or of one copy, stands for."""
     firsts = [0, *accumulate(model.copies for model in models)]
     places = {model.name: range(first, first + model.copies)
               for model, first in zip(models, firsts, strict=False)}

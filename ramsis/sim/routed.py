@@ -113,7 +113,7 @@ class RoutedByLevel(Routed):
             super().on_timer(token)
 
     def divided_anew(self) -> bool:
-        """Switch to the level of the present load; return whether workers are divided otherwise.
+        """Switch to the level of the present load; return whether workers change stations.
 
         If so, all waiting requests are routed to the new stations.
         """

@@ -158,7 +158,7 @@ class ResponseJob(Job):
         return replace(self.scheduler, store=str(self.path))
 
     def run(self) -> None:
-        """Profile the models."""
+        """Profile the models for ModelSwitching, and write the file."""
         self.stored.prepare(_fleets(self.cluster, self.cell).fleets[0])
 
 

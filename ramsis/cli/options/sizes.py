@@ -57,7 +57,7 @@ class SizedInputs:
 
 
 def check_single(served: Served) -> int:
-    """Return the number of workers, 1 without; refuse several SLOs or types of workers."""
+    """Return the number of workers, by default 1; refuse several SLOs or worker types."""
     counts = {"": 1} if served.workers is None else served.workers.values
     for option, values in (("--slo-ms", served.slo_ms), ("--workers", counts),
                            ("--profiles", served.profile_names.values)):

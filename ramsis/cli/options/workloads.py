@@ -151,7 +151,7 @@ class WorkloadOptions:
 
     @cached_property
     def _traced(self) -> tuple[RateTrace | Recorded, ReadTrace]:
-        """The trace's workload, with the chosen arrival process for rates, and how it was read."""
+        """Read the trace; return its workload, and how the file was read."""
         assert self.trace is not None
         read = read_trace_option(self.trace.path, self.trace_format, self.unit, self.time_column,
                                  self.load_columns, self.size)

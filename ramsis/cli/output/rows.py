@@ -45,7 +45,7 @@ def table_options(command: Any) -> Any:
 
 
 def _meta(key: str) -> Any:
-    """Return what the running command keeps under a key; None without a command."""
+    """Return a value that the running command has stored under a key; None without a command."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(f"ramsis.{key}")
 

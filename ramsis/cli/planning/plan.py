@@ -250,7 +250,7 @@ def _checked_bound(fleet: Fleet, profile: ProfileSet, workload: Workload, **term
 def _grown(
     factor: float, workload: Workload, bound: Callable[[Workload], float]
 ) -> Workload:
-    """Return a multiple of the load; refuse one that cannot be planned before anything is."""
+    """Return the workload at a multiple of its load; refuse one beyond what can be planned."""
     try:
         if isinstance(workload, ConstantLoad):
             grown: Workload = replace(workload, load_qps=workload.load_qps * factor)
@@ -287,7 +287,7 @@ def _words(options: Mapping[str, float | None]) -> tuple[str, ...]:
 
 
 def _words_of(context: click.Context, names: Collection[str]) -> tuple[str, ...]:
-    """Return those of some options that are given, with absolute paths."""
+    """Return the options among ``names`` that the user has set, with absolute paths."""
     options: list[str] = []
     for option in given_options(context):
         if option.name in names:

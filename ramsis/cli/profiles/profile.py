@@ -86,9 +86,9 @@ profile.add_command(kernels_command)
 def check_command(source: str, as_json: bool) -> None:
     """Check a profile file, or a shipped profile set by its NAME.
 
-    A file that breaks the format is an error. What is merely odd (latency that falls with
-    the batch size, outliers, few samples, gaps, dominated models) is listed, one line each;
-    policies cope with all of it.
+    A file that breaks the format is an error. Warnings are listed, one line each: latency that
+    falls with the batch size, outliers, few samples, gaps, dominated models. Policies can be made
+    in spite of them.
 
     \b
     Examples:

@@ -120,6 +120,7 @@ def goodput_bound_rps(
         raise InputFileError("no models", value=0, allowed="one or more")
     kinds = Counter(gpu.gpu_type for gpu in gpus)
     exponents = [interference.share_exponent, *interference.exponents.values()]
+    # Otherwise the program's rates are no bound (module docstring): only the loads are.
     if not interference.saturates or min(exponents) < 1:
         return math.fsum(model.rate_rps for model in models
                          if any(_sizes(model, kind, router) for kind in kinds))

@@ -185,7 +185,7 @@ class Igniter:
         return replicas, len(plan)
 
     def time_ms(self, workload: GpuWorkload, others: Sequence[GpuWorkload]) -> float:
-        """Predict the time of a batch beside others."""
+        """Predict the time of a batch that runs beside others on a GPU."""
         row = workload.row
         slow: float = max(1.0, row.utilisation / workload.share) ** self.scaling
         # The profile's latency was measured at the frequency that the batch alone leaves.

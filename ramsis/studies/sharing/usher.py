@@ -187,7 +187,7 @@ class _Cluster:
 
 
 def _placed(settings: Usher, cluster: _Cluster, group: Sequence[SharedModel]) -> _Cluster:
-    """Return the cluster with a group on it, by the best combination."""
+    """Return the cluster with a group placed on it, by its best replicas and batch sizes."""
     best = cluster
     options = [choices for model in group if (choices := list(_choices(settings, model, cluster)))]
     for combination in itertools.product(*options):

@@ -233,7 +233,7 @@ class SigmaOS(Scheduler[Engine]):
         return any(self.queues[:self.critical])
 
     def send_of_class(self, kind: int) -> None:
-        """Send requests of groups in turn, of critical (0) or best-effort (1) ones."""
+        """Send waiting requests to machines, of critical (0) or best-effort (1) groups in turn."""
         groups = range(self.critical, len(self.queues)) if kind else range(self.critical)
         idle, workers = 0, self.engine.workers
         while idle < len(groups) and any(self.queues[groups.start:groups.stop]):

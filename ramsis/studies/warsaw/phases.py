@@ -107,7 +107,7 @@ class PhasedScheduler(Scheduler[Engine]):
         self.settle((worker,))
 
     def on_timer(self, token: object) -> None:
-        """Review the loaded models."""
+        """Review which models the workers hold, at a regular time."""
         self.settle(range(len(self.engine.workers)))
 
     def on_stopped(self, worker: int) -> None:

@@ -182,7 +182,11 @@ def _played(
     cluster: Cluster, spec: FleetScheduler, workload: Workload, settings: SimulationSettings,
     targets: Targets,
 ) -> tuple[MeasuredRates, Windows | None]:
-    """Return the rates on a trace; if two seeds give the same run, no more are played."""
+    """Return the rates on a trace, over all seeds.
+
+    If two seeds give the same run, as where arrivals and service times are recorded and fixed, all
+    others would, too, and are not simulated.
+    """
     keep = targets.every_ms is not None
     first = simulate(cluster, spec, workload, replace(settings, seeds=settings.seeds[:2]),
                      keep_runs=keep)

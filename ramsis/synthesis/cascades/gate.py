@@ -108,7 +108,7 @@ def promised(
 def _measured(
     policy: Policy, fleet: Fleet, without: Compiled, placed: PlacedCascade, requests: int
 ) -> _Measured:
-    """Serve the same requests, so many in all runs, with and without second opinions."""
+    """Simulate a policy with and without second opinions, on the same requests."""
     runs = _Measured(np.zeros(placed.increment.shape))
     for seed in range(_SEED, _SEED + _RUNS):
         sample = Sample(policy, fleet, policy.load_qps, requests // _RUNS, seed,

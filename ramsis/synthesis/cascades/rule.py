@@ -311,7 +311,7 @@ def padded(rows: Sequence[FloatArray], filler: float) -> FloatArray:
 def _whole(
     ends: tuple[float, float], along: FloatArray, scale: int, most: int, lowest: int = 1
 ) -> IntArray:
-    """Interpolate between two shares of ``scale``, rounded and within lowest … most."""
+    """Interpolate between two shares of ``scale``; return whole numbers in lowest … most."""
     values = np.rint(scale * (ends[0] + (ends[1] - ends[0]) * along))
     whole: IntArray = np.clip(values, lowest, most).astype(np.int64)
     return whole

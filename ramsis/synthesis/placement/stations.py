@@ -131,7 +131,7 @@ def _of_group(problem: Problem, group: Group) -> Iterator[tuple[object, PlacedSt
 
 
 def _joined(station: PlacedStation, other: PlacedStation) -> PlacedStation:
-    """Join two stations of equal workers into one."""
+    """Join two stations whose workers are equally fast into one."""
     uses = tuple(replace(a, load_qps=a.load_qps + b.load_qps, rate_qps=a.rate_qps + b.rate_qps)
                  for a, b in zip(station.uses, other.uses, strict=True))
     return replace(station, workers=station.workers + other.workers, uses=uses)

@@ -180,7 +180,7 @@ def solved_again(problem: CentralProblem, factor: float) -> CentralSolution:
 
 
 def analysis_of(problem: CentralProblem, solution: CentralSolution) -> CentralAnalysis:
-    """Return the behaviour of a solution at the service times of a problem with its levels."""
+    """Return the steady state of a solved policy at a problem's service times."""
     from ramsis.analysis.central import CentralAnalysis
     from ramsis.central.solve import evaluate_central
 

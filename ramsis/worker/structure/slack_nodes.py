@@ -80,6 +80,7 @@ def _widest_cell(queue: WorkerQueue, finer: float) -> Callable[[FloatArray], Flo
     """Return a function from x to the width allowed for a cell that starts at x."""
     slo, shortest = queue.slo_ms, float(queue.services.latency_ms[0])
 
+    # U(x) changes with the arrivals in x, so widths are relative to x (module docstring).
     def width_at(x: FloatArray) -> FloatArray:
         within = np.minimum(slo / CELLS_PER_SLO, np.maximum(x, shortest) / 8)
         return np.where(x < slo, within, x / 16) / finer

@@ -57,5 +57,5 @@ class RandomScheduler(Invoked):
             left -= 1
             sizes = sizes_of[model]
             fit = bisect_right(sizes, len(queue))
-            if fit and chance() < 0.5:
+            if fit and chance() < 0.5:  # else the model is passed over, by chance
                 self.give(worker, model, sizes[int(chance() * fit)])

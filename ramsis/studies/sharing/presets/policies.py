@@ -31,17 +31,17 @@ from ramsis.studies.sharing.usher import Usher
 
 
 def usher(problem: Problem, limits: Limits | None = None) -> Placement:
-    """Usher with the largest achieved occupancy; ``limits`` has no effect."""
+    """Place models by Usher with the largest achieved occupancy; ``limits`` has no effect."""
     return placed_by(Usher(), problem, "occupancy")
 
 
 def wao_usher(problem: Problem, limits: Limits | None = None) -> Placement:
-    """Usher with achieved occupancy over time; ``limits`` has no effect."""
+    """Place models by Usher with occupancy over time; ``limits`` has no effect."""
     return placed_by(Usher(metric="weighted_occupancy"), problem, "weighted_occupancy")
 
 
 def igniter(problem: Problem, limits: Limits | None = None) -> Placement:
-    """IGniter at the problem's batch sizes; ``limits`` has no effect."""
+    """Place models by iGniter at the problem's batch sizes; ``limits`` has no effect."""
     return placed_by(Igniter(measured_batches=True), problem, "utilisation")
 
 
