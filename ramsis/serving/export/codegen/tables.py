@@ -116,8 +116,7 @@ class Language(NamedTuple):
         return self.declared(kind, self.name(word), list(values), by_line)
 
     def many(self, word: str, values: Sized) -> tuple[object, ...]:
-        """Return a reference to a table for a literal, with its length if the language needs it.
-        """
+        """Return a literal's reference to a table, with its length where the language needs it."""
         return (self.name(word),) if self.knows_length else (self.name(word), len(values))
 
     def lines(self, flat: FlatSet) -> Iterator[str]:
