@@ -11,7 +11,7 @@ its allowed values. :meth:`Record.from_fields` reads a JSON object by the annota
 - ``tuple[float, ...]`` is a list of numbers, ``tuple[str, ...]`` one of distinct names,
   ``tuple[RECORD, ...]`` one of objects, ``tuple[tuple[int, ...], ...]`` one of lists; each has an
   entry or more, unless the annotation says :data:`EMPTY`;
-- ``dict[str, float]`` is an object of numbers, a record's class is an object;
+- ``dict[str, X]`` is an object whose fields are all X, a record's class is an object;
 - ``X | None`` is X, ``Annotated[X, Reader(f)]`` is what ``f(item, key)`` reads;
 - a text in ``Annotated[X, "..."]`` is the description of the field.
 
@@ -226,7 +226,7 @@ def _reader(kind: Any, *marks: Any) -> _Kind:
         if EMPTY in marks:
             return _unless_empty(read), listed
         return read, {**listed, "minItems": 1}
-    if origin is dict:
+    if origin in (dict, Mapping):
         read, schema = _reader(inner[1])
         return (lambda item, key: {name: read(item.child(key), name) for name in item.child(key)},
                 {"type": "object", "additionalProperties": schema})

@@ -13,13 +13,10 @@ from ramsis.errors import ABOVE_ZERO, FRACTION, POSITIVE, InvalidValueError
 from ramsis.fields import Fields
 from ramsis.policy.cascade import Cascade
 from ramsis.policy.records import PolicyModel
-from ramsis.profiles.tails import Tail, Tails
 from ramsis.records import names
 from ramsis.runtime.cascade import check_in_turn
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DecisionTable
-
-_ROUNDING = 1e-9
 
 
 def models_in(
@@ -95,32 +92,6 @@ def levels_in(fields: Fields, models: Sequence[PolicyModel]) -> FloatArray | Non
     levels = fields.numbers("quantile_levels", ABOVE_ZERO, len(models[0].quantiles_ms[0]))
     fields.check_rising("quantile_levels", levels)
     return np.array(levels)
-
-
-def tails_in(fields: Fields) -> Tails | None:
-    """Read the upper tails of service times, pooled over batches; None if the file has none."""
-    if "tails" not in fields or fields.value("tails") is None:
-        return None
-    tails = fields.child("tails")
-    tails.only(names(Tails))
-    models = tails.child("models")
-    return Tails(_tail(tails.child("common")), {name: _tail(models.child(name))
-                                                for name in models})
-
-
-def _tail(tail: Fields) -> Tail:
-    """Read a pooled tail: rising deviations with their probabilities and median times."""
-    tail.only(names(Tail))
-    deviation = tail.numbers("deviation", POSITIVE)
-    tail.check_rising("deviation", deviation, strictly=False)
-    share = tail.numbers("share", POSITIVE, len(deviation))
-    if sum(share) > 1.0 + _ROUNDING:
-        raise tail.refusal("share", "probabilities of more than 1", value=sum(share),
-                           allowed="numbers that add up to 1 at most")
-    known = "median_ms" in tail and tail.value("median_ms") != []
-    median_ms = tail.numbers("median_ms", POSITIVE, len(deviation)) if known else []
-    return Tail(tail.whole("samples", 1), tail.number("start", POSITIVE), tuple(deviation),
-                tuple(share), tuple(median_ms))
 
 
 def cascade_in(fields: Fields, models: Sequence[PolicyModel]) -> Cascade | None:

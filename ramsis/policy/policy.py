@@ -15,7 +15,7 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import NON_NEGATIVE, POSITIVE
 from ramsis.fields import Fields
 from ramsis.policy.cascade import Cascade
-from ramsis.policy.parts import arrivals_in, cascade_in, classes_in, levels_in, models_in, tails_in
+from ramsis.policy.parts import arrivals_in, cascade_in, classes_in, levels_in, models_in
 from ramsis.policy.records import (
     BudgetRecord,
     CertificateRecord,
@@ -430,7 +430,7 @@ class Policy:
             quantile_levels=levels_in(item, models),
             overhead_ms=0.0 if overhead is None else overhead,
             headroom=optional(HeadroomRecord, item, "headroom"),
-            tails=tails_in(item),
+            tails=optional(Tails, item, "tails"),
             slowness=table.slowness,
             load_factor=item.number_or_none("load_factor", POSITIVE),
             cascade=cascade_in(item, models),

@@ -27,11 +27,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
+from ramsis.fields import Fields
+from ramsis.records import EMPTY, Count, Positive, Record
 
 _UNLIKE = 1e-3
 _MANY_UNLIKE = 2  # number of unlike batches that makes a model unlike
@@ -39,6 +41,7 @@ _WIDEST = 0.1  # largest share of the samples in a tail
 _MOST_ALIKE = 0.9  # least share of samples that must be alike for that start
 _STEPS = 4  # points of a tail while the probability above them halves
 _DIGITS = 9
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,16 +100,26 @@ class _Sorted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tail:
+class Tail(Record):
     """Tail of pooled samples: distribution of their largest deviations."""
 
-    samples: int  # number of pooled samples, also below the tail
-    start: float  # deviation at which the tail starts
+    samples: Count  # number of pooled samples, also below the tail
+    start: Positive  # deviation at which the tail starts
     # points of the tail, increasing, and their probabilities
-    deviation: tuple[float, ...]
-    share: tuple[float, ...]
+    deviation: tuple[Positive, ...]
+    share: tuple[Positive, ...]
     # mean of the batches' median times for each point; empty if unknown
-    median_ms: tuple[float, ...] = ()
+    median_ms: Annotated[tuple[Positive, ...], EMPTY] = ()
+
+    def check(self, item: Fields) -> None:
+        """Refuse points that fall, and probabilities and times of other points."""
+        item.check_rising("deviation", self.deviation, strictly=False)
+        item.items("share", len(self.deviation))
+        if self.median_ms:
+            item.items("median_ms", len(self.deviation))
+        if sum(self.share) > 1.0 + _ROUNDING:
+            raise item.refusal("share", "probabilities of more than 1", value=sum(self.share),
+                               allowed="numbers that add up to 1 at most")
 
     @classmethod
     def of(cls, pooled: _Sorted, top: float) -> Tail:
@@ -165,7 +178,7 @@ class Tail:
 
 
 @dataclass(frozen=True)
-class Tails:
+class Tails(Record):
     """Common tail of a profile's batches, and tails by model."""
 
     common: Tail
