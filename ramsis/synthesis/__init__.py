@@ -1,7 +1,7 @@
 """Synthesis of policy sets from profiles and arrivals, by a recipe for each dispatch rule.
 
-May import: analysis, arrivals, bounds, central, cluster, placement_milp, policy, profiles,
-runtime, sim, worker.
+May import: analysis, arrivals, bounds, central, cluster, mdp, placement_milp, policy,
+profiles, runtime, sim, worker.
 """
 
 from ramsis.checks import check_arguments
