@@ -21,7 +21,7 @@ def report(sources: tuple[str, ...], out: Path, title: str | None) -> None:
 
     DIR|FILE is a profile file or the name of a shipped set, a policy file, the folder of a policy
     set or of a sweep, a placement file, or the --json output of `simulate`, `capacity`, `scale` or
-    `frontier`; or a folder with several of these. The page has the inputs, tables, interactive
+    `audit`; or a folder with several of these. The page has the inputs, tables, interactive
     figures, policies as heat maps by load, and the commands that reproduce it.
 
     \b

@@ -18,11 +18,10 @@ from ramsis.cli.main import _run
 from ramsis.policy import read
 from ramsis.profiles import load, save
 from ramsis.report.page import MOST_BYTES, write_report
-from ramsis.studies.sharing.presets import usher
 from ramsis.sweep import SweepSpec, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_set
 from tests.cli.command import refused
-from tests.placement.samples import problem, shared_problem
+from tests.placement.samples import problem
 from tests.report.browser import browser, opened
 from tests.scenario.samples import document
 
@@ -85,27 +84,16 @@ def results(inputs, tmp_path_factory):
                             "--duration-s", 2, "--max-violation", 0.5),
         "placed": printed(tmp_path / "placed.json", "simulate", "--placement",
                           inputs["placement"], "--duration-s", 1, "--fixed"),
-        "frontier": printed(tmp_path / "frontier.json", "frontier", *terms, "--workers", 2,
-                            "--load", "60", "--max-queue", 4, "--points", 2, "--queries", 1000),
-        **clusters(tmp_path),
+        "cluster": cluster(tmp_path),
     }
 
 
-def clusters(folder: Path) -> dict[str, Path]:
-    """What clusters and models that share GPUs came to."""
+def cluster(folder: Path) -> Path:
+    """What schedulers of a cluster came to."""
     (folder / "scenario.json").write_text(json.dumps(document()))
-    placement_milp.write_placement(usher(shared_problem()), folder / "shared.json")
-    rows = [{"policy": policy, "rps": rps, "slo_ms": slo_ms, "gpus": 2, "bound_rps": 2.0 * rps,
-             "simulated_goodput_rps": 1.5 * rps, "unserved": {"b": "no room"}}
-            for policy in ("usher", "mine") for rps in (100, 200) for slo_ms in (50, 100)]
-    (folder / "sharing.json").write_text(json.dumps({"rows": rows, "interference": "none"}))
-    return {
-        "cluster": printed(folder / "cluster.json", "simulate", folder / "scenario.json",
-                           "--scheduler", "clockwork", "--scheduler", "random", "--bound",
-                           "--by", "stream", "--by", "model"),
-        "played": printed(folder / "played.json", "simulate", "--placement",
-                          folder / "shared.json", "--interference", "thesis", "--duration-s", 1),
-        "sharing": folder / "sharing.json"}
+    return printed(folder / "cluster.json", "simulate", folder / "scenario.json",
+                   "--scheduler", "clockwork", "--scheduler", "random", "--bound",
+                   "--by", "stream", "--by", "model")
 
 
 def charts(page: str) -> dict[str, dict[str, Any]]:

@@ -12,21 +12,14 @@ from ramsis.errors import InputFileError
 from ramsis.files import read_json
 from ramsis.policy import MANIFEST_FORMAT, MANIFEST_NAME, POLICY_FORMAT, read, read_set, set_of
 from ramsis.report.columns import (
-    CORNERS,
     GROUPS,
     PLACED,
-    PLAYED,
     SCALED,
     SCHEDULERS,
     SIMULATED,
     capacity_columns,
 )
-from ramsis.report.page.clusters import (
-    cluster_section,
-    frontier_section,
-    played_section,
-    sharing_section,
-)
+from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Section, checked_rows
 from ramsis.report.page.plans import audit_section, plan_section
 from ramsis.report.page.policies import policies_section, sized_section
@@ -50,8 +43,8 @@ from ramsis.runtime.sized import SIZED_FORMAT, SIZED_MANIFEST_FORMAT
 PLAN_NAME, PLAN_FORMAT = "plan.json", "ramsis.plan/1"
 
 _KINDS = ("a profile, policy, manifest or placement file, the --json of simulate, capacity, "
-          "scale, frontier, audit or cluster, the folder of a plan, of a policy set or of a "
-          "sweep, or a folder of these")
+          "scale or audit, the folder of a plan, of a policy set or of a sweep, or a folder of "
+          "these")
 # Tables of a sweep's folder, and the section on each.
 _TABLES: Mapping[str, Callable[[Path, str], Section]] = {
     RESULTS_NAME: sweep_section, SCENARIOS_NAME: scenarios_section}
@@ -236,19 +229,8 @@ _ROWS: Mapping[tuple[str, ...], _Reader] = {
     ("family", "placement_effective_accuracy"): _of_rows(
         placed_section, columns=PLACED, numbers=(*_RATES, "slo_ms"), texts=("family",),
         optional=_TERMS),
-    ("family", "router_to_node_p95_ms"): _of_rows(
-        played_section, columns=PLAYED, texts=("family",),
-        numbers=("target_rps", "goodput_rps", "throughput_rps", "in_time", "slo_ms")),
     ("label", "violation_rate"): _of_rows(
         simulation_section, columns=SIMULATED, numbers=(*_RATES, "workers", "slo_ms"),
         optional=_TERMS, texts=("label",), mappings=("model_share",)),
     ("scheduler", "in_time"): _cluster,
-    ("policy", "simulated_goodput_rps", "bound_rps"): _of_rows(
-        sharing_section, texts=("policy",),
-        numbers=("rps", "slo_ms", "gpus", "simulated_goodput_rps", "bound_rps"),
-        optional=("planned_goodput_rps", "goodput_deviation_rps", "fairness", "smallest_share")),
-    ("violation_price", "expected_violation_rate"): _of_rows(
-        frontier_section, columns=CORNERS,
-        numbers=("load_qps", "expected_violation_rate", "expected_effective_accuracy"),
-        optional=("workers", "slo_ms")),
 }
