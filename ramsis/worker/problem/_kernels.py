@@ -230,6 +230,34 @@ def steps_of_the_rest(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def halves_of_steps(upto: FloatArray) -> None:
+    """Convert numbers of requests up to each slack into numbers at each, in place.
+
+    Parameters
+    ----------
+    upto : (n, D+1, D+1)
+        ``upto[n, j, j']`` counts requests with slacks up to T_j', the head's slack being T_j, and
+        is used for j' >= j. Rounding may let it fall, or pass the last. Of the requests between
+        two slacks, half count at each.
+    """
+    lengths, bins, _ = upto.shape
+    for n in range(lengths):
+        for j in range(bins):
+            row, most, before = upto[n, j], upto[n, j, bins - 1], 0.0
+            row[:j] = 0.0
+            row[j] = min(row[j], most)
+            at_head = row[j]
+            for at in range(j, bins):
+                between = 0.0
+                if at < bins - 1:
+                    row[at + 1] = max(min(row[at + 1], most), row[at])
+                    between = row[at + 1] - row[at]
+                row[at] = between / 2.0 + before / 2.0
+                before = between
+            row[j] += at_head
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _window_probabilities(
     probability: FloatArray, workers: int, sums: tuple[FloatArray, FloatArray], within: FloatArray
 ) -> None:

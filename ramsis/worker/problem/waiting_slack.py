@@ -81,22 +81,16 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
     ndarray, shape (longest, D+1, D+1)
         Entry ``[n-1, j, j']``; adds up to n − 1 over j'.
     """
+    from ramsis.worker.problem._kernels import halves_of_steps  # which takes long to load
+
     support = counts_support(queue.arrivals, queue.slo_ms)
     counts = min(longest * queue.workers, support + 1)
     upto, likely = _expectation_by_slack(queue, longest, np.arange(counts) // queue.workers,
                                          counts)
     n, j = np.nonzero(likely.impossible)
     upto[n, j] = np.floor(likely.share[j] * likely.number[n, j][:, None] / queue.workers)
-    # Rounding may let them fall, or pass the last.
-    np.minimum(upto, upto[:, :, -1:], out=upto)
-    np.maximum.accumulate(upto, axis=2, out=upto)
-    between, diagonal = _steps(upto)
-    expected = np.zeros_like(upto)
-    expected[:, :, :-1] += between / 2.0
-    expected[:, :, 1:] += between / 2.0
-    at = np.arange(queue.bins + 1)
-    expected[:, at, at] += diagonal
-    return expected
+    halves_of_steps(upto)
+    return upto
 
 
 class _MostLikely(NamedTuple):
@@ -185,17 +179,6 @@ def _possible(
     if counts < first.shape[1]:
         first = np.where(np.arange(first.shape[1]) < counts, first, 0.0)
     return np.asarray(first.reshape(len(first), -1, workers).sum(axis=2).T)
-
-
-def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the steps of ``upto`` from slack to slack, (n, D+1, D), and its value at the head's.
-
-    ``upto[n, j, j']`` counts requests with slacks up to T_j', the head's slack being T_j.
-    """
-    between = np.diff(upto, axis=2)
-    at = np.arange(upto.shape[1])
-    between[:, at[1:], at[:-1]] = 0.0
-    return between, upto[:, at, at]
 
 
 def _with_own_batch(

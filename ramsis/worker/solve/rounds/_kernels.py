@@ -172,10 +172,9 @@ def _mix(
         g, weight = model.row[weights.indices[entry]], weights.data[entry]
         low, high = model.nodes[g, 0], model.nodes[g, 1]
         first, stop = min(first, low), max(stop, high)
-        for i in range(low, high):
-            _add(model.reach[g, i], weight, mixtures.reach[service, i])
-        for i in range(model.idle.shape[1]):
-            _add(model.idle[g, i], weight, mixtures.idle[service, i])
+        # Nodes and phases in one loop: there may be few phases.
+        _add(model.reach[g, low:high].ravel(), weight, mixtures.reach[service, low:high].ravel())
+        _add(model.idle[g].ravel(), weight, mixtures.idle[service].ravel())
     mixtures.nodes[service, 0], mixtures.nodes[service, 1] = min(first, stop), stop
     mixtures.known[service] = True
 
