@@ -25,6 +25,7 @@ gain, and restarts, are as above. The iteration starts from the best policy of m
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -48,7 +49,8 @@ from ramsis.worker.structure.variable_batching import VariableMDP
 
 _LARGEST_ERROR = 1e-5  # of a gain that is still certified
 _PROVEN = 1e-9  # largest error of a gain whose policy needs no factorisation
-_RESIDUAL, _STEPS = 1e-12, 60  # relative residual of GMRES, and largest dimension of its space
+# Relative residuals of GMRES for rough and for exact values, and largest dimension of its space.
+_ROUGH, _RESIDUAL, _STEPS = 1e-6, 1e-12, 60
 
 
 class _Evaluated(Protocol):
@@ -340,14 +342,19 @@ def solve_variable(
     near = np.zeros(len(mdp.likely))
 
     def evaluate(
-        policy: IntArray, reference: int | None, restart: float | None
+        policy: IntArray, reference: int | None, restart: float | None, *, residual: float
     ) -> VariableValues:
         nonlocal near
-        values = _by_gmres(mdp, policy, near) or _factorised(mdp, policy, reference, restart)
+        values = (_by_gmres(mdp, policy, near, residual)
+                  or _factorised(mdp, policy, reference, restart))
         near = values.value
         return values
 
-    last = improve_until_stable(start, evaluate, improve, max_rounds)
+    # Rough values suffice to find a change; only exact ones show that there is none.
+    rough = improve_until_stable(start, partial(evaluate, residual=_ROUGH), improve, max_rounds)
+    last = improve_until_stable(rough.policy, partial(evaluate, residual=_RESIDUAL), improve,
+                                max_rounds - rough.number + 1)
+    last = replace(last, number=rough.number - 1 + last.number)
     certificate = _certify(mdp, last, last.number)
     if last.evaluation.gain - certificate.lower_bound > _PROVEN:
         rounds = last.number
@@ -366,11 +373,13 @@ def _factorised(
                           evaluation.restart)
 
 
-def _by_gmres(mdp: VariableMDP, policy: IntArray, near: FloatArray) -> VariableValues | None:
+def _by_gmres(
+    mdp: VariableMDP, policy: IntArray, near: FloatArray, residual: float
+) -> VariableValues | None:
     """Evaluate a policy without a matrix; None where GMRES converges slowly.
 
     The system is that of :mod:`ramsis.worker.solve.rounds`, between the likely states. It is
-    solved from the values ``near`` of a similar policy.
+    solved from the values ``near`` of a similar policy, up to a relative ``residual``.
     """
     from scipy.sparse.linalg import LinearOperator, gmres  # which take long to load
 
@@ -401,7 +410,7 @@ def _by_gmres(mdp: VariableMDP, policy: IntArray, near: FloatArray) -> VariableV
         return result
 
     system: Any = LinearOperator((len(n), len(n)), matvec=left, dtype=np.float64)
-    value, failed = gmres(system, reward, near, rtol=_RESIDUAL, restart=_STEPS, maxiter=1)
+    value, failed = gmres(system, reward, near, rtol=residual, restart=_STEPS, maxiter=1)
     if failed or rounding_error(value, whole.costs) > _PROVEN:
         return None
     return VariableValues(value, share * float(value.sum()))
