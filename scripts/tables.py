@@ -333,7 +333,7 @@ TABLES = {
         "low-2400-48": f"{_GRID} --rate 2400 --instances 48 --slo-ms 6,12",
         "low-3000-48": f"{_GRID} --rate 3000 --instances 48 --slo-ms 12,24",
     }, schedulers(grid_cell, "clockwork", "planned", "bound"), (*_CELL, "bound")),
-    "agent": Table("evaluation/clockwork.md", {
+    "agent": Table("", {
         f"agent-{name}": f"{_GRID} --scheduler rl --scheduler random --no-bound {cells}"
         for name, cells in {
             "48": "--instances 48 --slo-ms 12,24,48,96", "12": "--slo-ms 3,6,12,24",
