@@ -34,7 +34,7 @@ _GROUPS = {
         "profile": ("profiles.profile:profile", "Measure, import and inspect latency profiles."),
         "arrivals": ("arrivals:arrivals", "Fit arrival processes to a trace."),
         "scenario": ("planning.scenario:scenario_group",
-                     "Turn scenarios into placements or trained agents."),
+                     "Turn scenarios into placement problems."),
     },
     "Decide": {
         "plan": ("planning.plan:plan", "Plan workers and policies for a load and a target."),

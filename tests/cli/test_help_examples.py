@@ -103,8 +103,6 @@ def workplace(tmp_path, example_set, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in SHOWN if not line.startswith("load ")])
 def test_the_examples_of_the_help_pages_run(run, workplace, line):
-    if line.startswith("scenario train"):
-        pytest.importorskip("sb3_contrib")
     if "--scaling scaled" in line:
         assert run(*shlex.split("scale --profiles image-cpu --slo-ms 350 --trace day --scale 0.03 "
                                 "--stretch 6 --startup-s 10 --min-effective-accuracy 0.7 "

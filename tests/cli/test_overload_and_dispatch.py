@@ -172,7 +172,6 @@ def test_an_audit_has_both_kinds_of_dispatch_and_the_next_commands(run, tiny, ti
     ("httptools", ["load", "http://localhost:1", "--model", "x", "--slo-ms", 25, "--trace",
                    "day"], "serve"),
     ("uvicorn", ["serve", "none", "--variants", "none.toml"], "serve"),
-    ("torch", ["scenario", "train", "none.json", "--out", "agent.json"], "rl"),
 ])
 def test_what_needs_an_extra_says_so_before_anything_is_read(
     run, tmp_path, monkeypatch, library, words, extra

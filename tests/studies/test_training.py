@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.scenario import Scenario
 from ramsis.studies.clockwork_rl import REWARDS, needing_extra
-from tests.scenario.samples import document, model, scenario, stream
+from tests.scenario.samples import model, scenario, stream
 from tests.studies.agents import urgent_first
 
 SIZES = [{"worker_type": "gpu", "batch": size, "latency_ms": ms}
@@ -141,32 +140,9 @@ def test_an_evaluation_has_the_share_of_each_stream(training):
     assert 0.8 < played.in_time < 1.0
 
 
-def test_the_command_line_has_the_defaults_of_the_settings(training):
-    from ramsis.cli.planning.scenario import train_command
-
-    settings = vars(training.TrainingSettings())
-    for option in train_command.params:
-        if option.name in settings and option.name != "reward":
-            assert option.default == settings[option.name], option.name
-
-
-def test_the_command_line_trains(run, tmp_path, training):
-    (tmp_path / "s.json").write_text(json.dumps(document()))
-    out = tmp_path / "agent.json"
-    done = run("scenario", "train", str(tmp_path / "s.json"), "--out", str(out), "--steps", "100")
-    assert done.code == 0, done
-    assert json.loads(out.read_text())["format"] == "ramsis.agent/1"
-    done = run("scenario", "train", str(tmp_path / "s.json"), "--out", str(out),
-               "--reward", "work:cost=-1")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-
-
-def test_without_the_extra_a_line_says_what_to_install(run, tmp_path, monkeypatch):
+def test_without_the_extra_a_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sb3_contrib", None)
     for name in ("training", "policy", "environment"):
         monkeypatch.delitem(sys.modules, f"ramsis.studies.clockwork_rl.{name}", raising=False)
-    (tmp_path / "s.json").write_text(json.dumps(document()))
-    done = run("scenario", "train", str(tmp_path / "s.json"), "--out", str(tmp_path / "a.json"))
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "pip install 'ramsis[rl]'" in done.err
-    assert not (tmp_path / "a.json").exists()
+    with pytest.raises(InvalidValueError, match=r"allowed: pip install 'ramsis\[rl\]'$"):
+        needing_extra("training")

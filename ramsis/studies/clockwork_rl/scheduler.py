@@ -15,8 +15,8 @@ and on 6 GPUs it decides 6 times a millisecond. As in Clockwork, requests lapse 
 batch of one that started now would be in time. The thesis leaves loading to another module; here
 models that no worker holds are loaded as by :mod:`~ramsis.sim.schedulers.loading.invoked`.
 
-Agents come from a file (:mod:`ramsis.studies.clockwork_rl.agent`), which
-``ramsis scenario train`` makes.
+Agents come from a file (:mod:`ramsis.studies.clockwork_rl.agent`);
+:mod:`ramsis.studies.clockwork_rl.training` trains them.
 """
 
 from __future__ import annotations

@@ -99,7 +99,6 @@ def train(
     scenario: Scenario, settings: TrainingSettings = TrainingSettings(), *,
     start: Agent | None = None, checkpoint: str | os.PathLike[str] | None = None,
     on_evaluation: Callable[[AgentEvaluation], object] = lambda _: None,
-    on_steps: Callable[[int], object] = lambda _: None,
 ) -> tuple[Agent, list[AgentEvaluation]]:
     """Train an agent on a scenario, by reinforcement learning.
 
@@ -111,8 +110,6 @@ def train(
         Training resumes from it if it exists; written at each evaluation.
     on_evaluation : callable
         Called with each :class:`AgentEvaluation`.
-    on_steps : callable
-        Called from time to time with the number of steps so far.
 
     Returns
     -------
@@ -124,7 +121,7 @@ def train(
     model, rewards = trainer(scenario, settings)
     if start is not None:
         take_up(model, start)
-    watch = _Watch(scenario, settings, model, rewards, on_evaluation, on_steps)
+    watch = _Watch(scenario, settings, model, rewards, on_evaluation)
     if checkpoint is not None:
         watch.path = Path(checkpoint)
         if watch.path.exists():
@@ -264,11 +261,10 @@ class _Watch(BaseCallback):
     def __init__(
         self, scenario: Scenario, settings: TrainingSettings, model: MaskablePPO,
         rewards: VecNormalize, on_evaluation: Callable[[AgentEvaluation], object],
-        on_steps: Callable[[int], object],
     ) -> None:
         super().__init__()
         self.scenario, self.settings, self.trained = scenario, settings, model
-        self.rewards, self.on_evaluation, self.on_steps = rewards, on_evaluation, on_steps
+        self.rewards, self.on_evaluation = rewards, on_evaluation
         self.short = replace(scenario, duration_s=min(scenario.duration_s, settings.evaluated_s))
         self.path: Path | None = None
         self.best: Agent | None = None
@@ -280,7 +276,6 @@ class _Watch(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         steps = self.trained.num_timesteps
-        self.on_steps(steps)
         last = self.evaluations[-1].steps if self.evaluations else 0
         if steps - last >= self.settings.evaluate_every:
             self.evaluate_now()
