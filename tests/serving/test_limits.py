@@ -290,3 +290,11 @@ def test_stopping_takes_no_longer_than_it_is_given(folder):
         for thread in threads:
             thread.join(10)
     assert sum(b" 50" in one for one in answers) >= 2  # those that were whole
+
+
+def test_a_queue_beyond_the_policies_is_no_fault_of_the_deadline(tmp_path):
+    folder = make(tmp_path, workers=2, dispatch="central-queue")
+    with running(folder) as server:
+        status, found = server.infer([[1, 2, 3]] * 999, parameters={"deadline_ms": 60_000})
+    assert (status, found["error"].partition(":")[0]) == (
+        503, "more samples wait than the longest queue of the policies")
