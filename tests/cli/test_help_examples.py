@@ -24,7 +24,6 @@ from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import cut_document, problem, shared_problem
 from tests.profiles.samples import write_sources
 from tests.scenario.samples import document
-from tests.studies.sharing.test_kernels import LONG, TRACE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {(): cli, **COMMANDS}
@@ -84,8 +83,6 @@ def workplace(tmp_path, example_set, monkeypatch):
             f"1,{1e6 * batch / (8000 + 1000 * batch):.3f},100,50,{7800 + 1000 * batch},50,"
             f"{7900 + 1000 * batch},{8200 + 1000 * batch},{8300 + 1000 * batch},"
             f"{8500 + 1000 * batch}\n")
-    (tmp_path / "nsys.csv").write_text(TRACE)
-    (tmp_path / "ncu.csv").write_text(LONG)
     (tmp_path / "scenario.json").write_text(json.dumps(document()))
     (tmp_path / "own.py").write_text(
         "from ramsis.sim import Scheduler\n\n\nclass Mine(Scheduler):\n"

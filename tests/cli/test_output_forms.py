@@ -20,7 +20,6 @@ from tests.cli.command import refused
 from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import problem
 from tests.scenario.samples import document
-from tests.studies.sharing.test_kernels import LONG, TRACE
 from tests.synthesis.samples import tiny_profile
 
 RESULTS = read_schema("ramsis.cli.output", "results-1")
@@ -29,7 +28,7 @@ LOADS = ["--load", "217,96000.5"]
 QUICK = ["--grid", "fixed:10", "--max-queue", "8"]
 CASES = {
     "check": "profile check digits-cpu", "show": "profile show digits-cpu",
-    "kernels": "profile kernels nsys.csv ncu.csv", "fit": "arrivals fit times.csv",
+    "fit": "arrivals fit times.csv",
     "generate": ["generate", *FLEET, *LOADS, *QUICK, "--out", "out"],
     "stations": "generate --profiles a=tiny.json,b=tiny.json --slo-ms 90:0.3,120:0.7 "
                 "--workers a=1,b=2 --load 117 --out out2 --grid fixed:10 --max-queue 8",
@@ -69,8 +68,6 @@ def workplace(tmp_path_factory):
         generate_set(tiny, (217.0,), SynthesisSettings(
             slo_ms=100.0, workers=2, grid="fixed:10", max_queue=8, dispatch=dispatch),
             folder / name)
-    (folder / "nsys.csv").write_text(TRACE)
-    (folder / "ncu.csv").write_text(LONG)
     times = np.cumsum(np.random.default_rng(5).exponential(0.0031, 400))
     (folder / "times.csv").write_text("arrival_s\n" + "".join(f"{t:.6f}\n" for t in times))
     (folder / "scenario.json").write_text(json.dumps(document()))

@@ -60,10 +60,6 @@ READERS: Mapping[str, Kind] = {
     **{f"runs of {name}": Kind(f"imports/{name}", one.syntax, [
         [*_IMPORT, *one.options, "--accuracy", "{kit}/imported.json"]])
        for name, one in {**IMPORTED, **REPORTED}.items()},
-    "kernel trace": Kind("nsys.csv", "csv", [
-        ["profile", "kernels", "{file}", "{kit}/ncu.csv"]]),
-    "kernel metrics": Kind("ncu.csv", "csv", [
-        ["profile", "kernels", "{kit}/nsys.csv", "{file}", "--json"]]),
     "policy": Kind("policy.json", "json", [
         ["validate", "{file}"], ["analyze", "{file}"], ["policy", "show", "{file}"],
         ["verify", "{file}"], [*_SIMULATE, "--policy", "{file}"], _REPORT]),
@@ -152,7 +148,6 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "profile import of runs": ["profile", "import", "{kit}/imports/trtexec", "--accuracy",
                                "{kit}/imported.json", "--model-name", "m", "--batch", "1",
                                "--out", "{out}"],
-    "profile kernels": ["profile", "kernels", "{kit}/nsys.csv", "{kit}/ncu.csv"],
     "profile measure": ["profile", "measure", "tests.fuzz.kit:measured", "--backend", "callable",
                         "--batches", "1", "--seconds-per-batch", "0.01", "--min-samples", "2",
                         "--max-samples", "3", "--accuracy", "{kit}/one.json", "--out", "{out}"],

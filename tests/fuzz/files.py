@@ -18,7 +18,6 @@ from tests.profiles.test_run_importers import FILES, SAMPLES
 from tests.scenario.samples import document as scenario
 from tests.scenario.samples import model, stream
 from tests.studies.agents import urgent_first
-from tests.studies.sharing.test_kernels import LONG, TRACE
 
 __all__ = ["IMPORTED", "LOGS", "REPORTED", "TEXTS", "TRACES", "Sample", "documents"]
 
@@ -233,7 +232,6 @@ TEXTS: Mapping[str, str] = {
     "three.csv": "model,accuracy_percent\nsmall,60\nmedium,75\nlarge,90\n",
     "one.json": '{"measured": 0.9}\n',
     "imported.json": '{"m": 0.7, "small": 0.6, "medium": 0.7, "large": 0.8}\n',
-    "nsys.csv": TRACE, "ncu.csv": LONG,
     "times.csv": "id,arrival_ms\n" + "".join(
         f"{i},{13.5 * i + 7 * i % 11}\n" for i in range(120)),
     "times.txt": "".join(f"{0.013 * i:.3f}\n" for i in range(120)),

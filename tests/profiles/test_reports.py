@@ -122,7 +122,7 @@ def test_a_report_that_lacks_batch_1_names_its_tool(run, tmp_path):
 @pytest.mark.parametrize(("text", "words"), [
     ("Time (%),Total Time (ns),Instances,Avg (ns),Name\n45,1,2,3,gemm\n",
      ["Nsight", "not of batches"]),
-    ("Start (ns),Duration (ns),CorrId,GrdX,Name\n1,2,3,4,gemm\n", ["profile kernels"]),
+    ("Start (ns),Duration (ns),CorrId,GrdX,Name\n1,2,3,4,gemm\n", ["read_kernel_trace"]),
     ('{"avg_latency": 1.53, "latencies": [1.5, 1.56], "percentiles": {"50": 1.5}}',
      ["generated text", "vllm bench serve"]),
     (reports.TRITON, ["batch size 1 was not measured"]),

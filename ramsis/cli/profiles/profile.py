@@ -23,7 +23,7 @@ from ramsis.cli.output.rows import (
     table_options,
     wide,
 )
-from ramsis.cli.profiles.measure import kernels_command, measure_command
+from ramsis.cli.profiles.measure import measure_command
 from ramsis.errors import InvalidValueError, OutputError, printable
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.checks import Finding, check_profile
@@ -77,7 +77,6 @@ def profile() -> None:
 
 profile.add_command(measure_command)
 profile.add_command(plot_command)
-profile.add_command(kernels_command)
 
 
 @profile.command("check", short_help="Check a profile, by its file or name.")

@@ -50,7 +50,6 @@ def test_two_kernels_that_overlap():
     assert found.weighted == pytest.approx(46.67, abs=0.005)
     apart = heights([0, 3], [2, 4], [40, 30])
     assert apart.weighted == pytest.approx(110 / 3)
-    assert heights([0, 3], [2, 4], [40, 30], idle=True).weighted == pytest.approx(110 / 4)
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10), st.integers(0, 100)),

@@ -185,13 +185,12 @@ TOOLS = (
         "Nsight Systems' summary of kernels",
         r"\ATime ?\(%\),Total Time \(ns\),(?:Instances|Num Calls),", {},
         refused="times of kernels, not of batches",
-        alone="times of whole batches; for occupancy `nsys stats --report cuda_gpu_trace --format "
-              "csv` and `ramsis profile kernels`"),
+        alone="times of whole batches"),
     Tool(
         "Nsight Systems' kernel trace", r"\AStart \(\w+\),Duration \(\w+\),CorrId,", {},
         refused="times of kernels, not of batches",
-        alone="times of whole batches; `ramsis profile kernels TRACE METRICS` takes this file as "
-              "TRACE"),
+        alone="times of whole batches; ramsis.studies.sharing.gpu.nsight.read_kernel_trace reads "
+              "this file for its occupancy"),
     Tool(
         "Prometheus' answer to a query of a range", r'"resultType": ?"(?:matrix|vector)"', {},
         refused="values over time, not times of batches",

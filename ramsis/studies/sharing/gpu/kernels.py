@@ -5,8 +5,8 @@ Between two neighbouring starts or ends of kernels, the set of running kernels i
 
     largest  = max_k height_k,        weighted = Σ_k length_k height_k / Σ_k length_k,
 
-the last sum over the intervals in which anything runs; idle time counts where ``idle`` is true.
-The metric is achieved occupancy, or the multiprocessors that a launch needs:
+the last sum over the intervals in which anything runs. The metric is achieved occupancy, or the
+multiprocessors that a launch needs:
 
     blocks per SM = min(threads per SM // threads of a block, shared memory per SM // of a block,
                         registers per SM // (threads x registers per thread), blocks per SM)
@@ -127,17 +127,12 @@ def utilisation(launch: Launch, gpu: GpuLimits) -> float:
 
 
 def heights(
-    start_ms: Sequence[float], end_ms: Sequence[float], metric: Sequence[float], *,
-    idle: bool = False,
+    start_ms: Sequence[float], end_ms: Sequence[float], metric: Sequence[float]
 ) -> Heights:
     """Compute the largest and mean sum of a metric over kernels that run at once.
 
-    Parameters
-    ----------
-    start_ms, end_ms, metric : sequence of float
-        Start, end and metric of each kernel, in any order.
-    idle : bool
-        Whether time in which nothing runs counts for the mean, at height 0.
+    ``start_ms``, ``end_ms`` and ``metric`` are of each kernel, in any order. Time in which nothing
+    runs does not count for the mean.
     """
     starts, ends, values = (np.asarray(item, dtype=float) for item in (start_ms, end_ms, metric))
     if not len(starts):
@@ -151,18 +146,15 @@ def heights(
     length = np.diff(at[order])
     height = np.cumsum(change[order])[:-1]
     busy = np.cumsum(running[order])[:-1] > 0.5
-    counted = (length > 0) & (busy | idle)
+    counted = (length > 0) & busy
     if not counted.any():
         raise InvalidValueError(describe("kernels without any duration"))
-    # In idle intervals the sum is 0 up to rounding.
-    height = np.where(busy, height, 0.0)[counted]
+    height = height[counted]
     total = float(length[counted].sum())
     return Heights(float(height.max()), float((length[counted] * height).sum() / total))
 
 
-def kernel_metrics(
-    kernels: Sequence[Kernel], gpu: GpuLimits, *, idle: bool = False
-) -> KernelMetrics:
+def kernel_metrics(kernels: Sequence[Kernel], gpu: GpuLimits) -> KernelMetrics:
     """Compute the shares of a GPU that the kernels of a batch use."""
     if not kernels:
         raise InputFileError(describe("trace has no kernels"))
@@ -170,5 +162,5 @@ def kernel_metrics(
     ends = [kernel.end_ms for kernel in kernels]
     used = [utilisation(kernel.launch, gpu) for kernel in kernels]
     return KernelMetrics(
-        heights(starts, ends, [kernel.occupancy for kernel in kernels], idle=idle),
-        heights(starts, ends, used, idle=idle), max(ends) - min(starts))
+        heights(starts, ends, [kernel.occupancy for kernel in kernels]),
+        heights(starts, ends, used), max(ends) - min(starts))
