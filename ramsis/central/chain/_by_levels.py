@@ -18,33 +18,46 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.chain._kernels import System
 from ramsis.central.chain._lapack import _solve
-from ramsis.central.chain._levels import Levels
+from ramsis.central.chain._levels import Levels, _Level, _level_in
 from ramsis.compiling import njit, put
 
 
 def values(system: System, levels: Levels) -> FloatArray:
     """Return each row's value, (R,), with the gain in place of home's, which is 0."""
-    waits, needed, above, last, right, _, _ = levels
+    solution = np.asarray(np.linalg.solve(levels.last, levels.right), dtype=np.float64)
+    return np.asarray(values_upward(system, levels, solution))
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def values_upward(system: System, levels: Levels, solution: FloatArray) -> FloatArray:
+    """Return the :func:`values` of all rows from the ``solution`` of level 1."""
+    waits = levels.waits
     idle, lengths = waits.shape
     size, home = idle * lengths, (idle - 1) * lengths
     result = np.zeros(system.constant.size)
-    solution = np.linalg.solve(last, right)
-    result[size + lengths : size + 2 * lengths] = solution[:lengths]
-    result[lengths : 2 * lengths][waits[1] >= 0] = solution[lengths:]
+    for n in range(lengths):
+        result[size + lengths + n] = solution[n]
+        if waits[1, n] >= 0:
+            result[lengths + n] = solution[lengths + waits[1, n]]
     for i in range(2, idle):
-        level_values(system, i, waits, needed, above[i].by, result)
-    gain, result[home] = float(result[home]), 0.0
+        by = _level_in(levels.room, levels.begin, levels.sizes, i).by
+        _level_values(system, i, waits, levels.needed, by, result)
+    gain, result[home] = result[home], 0.0
     # Each row comes after those that it leads to: bins with one worker idle, decisions after an
     # arrival, and then waiting at queues at which the policy does not wait.
-    own_values(system, np.concatenate([
-        np.arange(3 * size, result.size), np.arange(2 * size + lengths, 3 * size),
-        lengths + np.flatnonzero(waits[1:] < 0)]), gain, result)
+    for first, after in ((3 * size, result.size), (2 * size + lengths, 3 * size)):
+        for r in range(first, after):
+            result[r] = _own(system, r, gain, result)
+    for i in range(1, idle):
+        for n in range(lengths):
+            if waits[i, n] < 0:
+                result[i * lengths + n] = _own(system, i * lengths + n, gain, result)
     result[home] = gain
     return result
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def level_values(
+def _level_values(
     system: System, i: int, waits: IntArray, needed: IntArray, by: FloatArray, value: FloatArray
 ) -> None:
     """Write the values of level i > 1 at queues that wait, and of D_i, from D_{i−1}."""
@@ -67,13 +80,6 @@ def level_values(
     value[home] = gain
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def own_values(system: System, rows: IntArray, gain: float, value: FloatArray) -> None:
-    """Compute the value of ``rows``, in their order, by substituting values already known."""
-    for k in range(rows.size):
-        value[rows[k]] = _own(system, rows[k], gain, value)
-
-
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _own(system: System, r: int, gain: float, value: FloatArray) -> float:
     """Return the value of row r by substituting the values in ``value``."""
@@ -86,38 +92,52 @@ def _own(system: System, r: int, gain: float, value: FloatArray) -> float:
 
 def visits(system: System, levels: Levels) -> FloatArray:
     """Return how often each row is visited, per ms, (R,)."""
-    waits, needed, above, last, _, cost, gain = levels
-    idle, lengths = waits.shape
-    size = idle * lengths
-    result = np.zeros(system.constant.size)
-    unit = np.zeros(cost.size)
+    idle, lengths = levels.waits.shape
+    unit = np.zeros(levels.cost.size)
     if idle == 2:
         unit[lengths] = 1.0
     else:
-        unit[:lengths] = gain[:lengths]
-    frequency = np.linalg.solve(last.T, unit)
+        unit[:lengths] = levels.gain[:lengths]
+    frequency = np.asarray(np.linalg.solve(levels.last.T, unit), dtype=np.float64)
     # The part of the unit of time that level 1 leaves, summed in the order of the terms: NumPy's
     # sums differ between processors, and Python's between versions.
-    left = 1.0 - float(np.cumsum(frequency * cost)[-1])
-    result[size + lengths : size + 2 * lengths] = frequency[:lengths]
-    result[lengths : 2 * lengths][waits[1] >= 0] = frequency[lengths:]
+    left = 1.0 - float(np.cumsum(frequency * levels.cost)[-1])
+    return np.asarray(visits_upward(system, levels, frequency, left))
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def visits_upward(
+    system: System, levels: Levels, frequency: FloatArray, left: float
+) -> FloatArray:
+    """Return the :func:`visits` of all rows from those of level 1.
+
+    ``left`` is the part of the unit of time that level 1 leaves.
+    """
+    waits = levels.waits
+    idle, lengths = waits.shape
+    size = idle * lengths
+    result = np.zeros(system.constant.size)
+    for n in range(lengths):
+        result[size + lengths + n] = frequency[n]
+        if waits[1, n] >= 0:
+            result[lengths + n] = frequency[lengths + waits[1, n]]
     for i in range(2, idle):
-        left = level_visits(system, i, waits, needed, *above[i], left, result)
-    lead_on(system, lengths, size, result)
+        level = _level_in(levels.room, levels.begin, levels.sizes, i)
+        left = _level_visits(system, i, waits, levels.needed, level, left, result)
+    _lead_on(system, lengths, size, result)
     return result
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def level_visits(
-    system: System, i: int, waits: IntArray, needed: IntArray, matrix: FloatArray,
-    taken: FloatArray, by: FloatArray, gain: FloatArray, left: float, visits: FloatArray,
+def _level_visits(
+    system: System, i: int, waits: IntArray, needed: IntArray, level: _Level, left: float,
+    visits: FloatArray,
 ) -> float:
     """Write the visits of W_i and D_i at level i > 1; return what is left of the unit of time.
 
-    ``matrix``, ``taken``, ``by`` and ``gain`` are those of :class:`Level`; ``left`` is the part of
-    the unit of time that lower levels leave.
+    ``left`` is the part of the unit of time that lower levels leave.
     """
-    idle, lengths = waits.shape
+    (idle, lengths), (matrix, taken, _, gain) = waits.shape, level
     # Visits that come to D_i from outside the level: ρ f, and from waiting at level i − 1.
     come = np.zeros(lengths)
     for n in range(lengths):
@@ -170,7 +190,7 @@ def _passed_on(system: System, i: int, waits: IntArray, come: FloatArray) -> Flo
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def lead_on(system: System, lengths: int, size: int, visits: FloatArray) -> None:
+def _lead_on(system: System, lengths: int, size: int, visits: FloatArray) -> None:
     """Write the visits of deciding after an arrival, and of deciding with one worker idle by bin.
 
     They follow from the visits of the rows that lead to them.

@@ -35,23 +35,16 @@ from ramsis.central.chain._lapack import _add_product, _solve
 from ramsis.compiling import njit, put
 
 
-class Level(NamedTuple):
-    """Elimination of a level of idle workers above 1; w, d, d⁻ are sizes of W_i, D_i, D_{i−1}."""
-
-    matrix: FloatArray  # of W_i, (w, w)
-    taken: FloatArray  # coefficients of D_i in the rows of W_i, (w, d)
-    by: FloatArray  # W_i as a linear function of D_{i−1} and 1, (w, d⁻ + 1)
-    gain: FloatArray  # f and h, (d + 1); empty at the top
-
-
 class Levels(NamedTuple):
-    """Linear system of a central queue, eliminated level by level down to level 1."""
+    """The system eliminated down to level 1."""
 
     # waits, needed: place of each queue in W_i and D_i, or -1, (I, N); place 0 of W at the top
     # level is that of the gain
     waits: IntArray
     needed: IntArray
-    above: dict[int, Level]
+    sizes: IntArray  # of W_i and D_i, (I, 2)
+    room: FloatArray  # the arrays of :class:`_Level` of all levels above 1
+    begin: IntArray  # where those of each level begin, (I,)
     # last, right, cost: the system of D_1 and W_1, its right-hand side, and each row's factor of
     # the gain
     last: FloatArray
@@ -60,33 +53,58 @@ class Levels(NamedTuple):
     gain: FloatArray  # f and h of level 1; empty if that is the only level
 
 
-def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
-    """Eliminate the system level by level down to one idle worker; NaN where it is singular."""
-    waits, needed, sizes = places(system, idle, lengths, bins)
-    above: dict[int, Level] = {}
-    ends, gain = np.zeros((0, 0)), np.zeros(0)  # of the level above: E, e, and f, h
-    for i in range(idle - 1, 1, -1):
-        matrix, taken, by, ends, onward = level(system, i, waits, needed, sizes, ends, gain)
-        above[i], gain = Level(matrix, taken, by, gain), onward
-    last, right, cost = last_level(system, (idle, lengths, bins), waits, int(sizes[1, 0]), ends,
-                                   gain)
-    return Levels(waits, needed, above, last, right, cost, gain)
+class _Level(NamedTuple):
+    """Elimination of a level of idle workers above 1; w, d, d⁻ are sizes of W_i, D_i, D_{i−1}."""
+
+    matrix: FloatArray  # of W_i, (w, w)
+    taken: FloatArray  # coefficients of D_i in the rows of W_i, (w, d)
+    by: FloatArray  # W_i as a linear function of D_{i−1} and 1, (w, d⁻ + 1)
+    gain: FloatArray  # f and h, (d + 1); empty at the top
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def level(
-    system: System, i: int, waits: IntArray, needed: IntArray, sizes: IntArray,
-    ends: FloatArray, gain: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return ``matrix``, ``taken`` and ``by`` of :class:`Level`, and E, e and f, h from level i.
+def _level_in(room: FloatArray, begin: IntArray, sizes: IntArray, i: int) -> _Level:
+    """Return the arrays of level i > 1, which are views."""
+    (w, d), width = sizes[i], sizes[i - 1, 1] + 1
+    taken = begin[i] + w * w
+    by = taken + w * d
+    gain = by + w * width
+    return _Level(room[begin[i] : taken].reshape((w, w)), room[taken:by].reshape((w, d)),
+                  room[by:gain].reshape((w, width)),
+                  room[gain : gain + (d + 1 if i < sizes.shape[0] - 1 else 0)])
 
-    ``ends``, ``gain``: E, e, (w, d + 1), and f, h, (d + 1), from the level above; none at the top.
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
+    """Eliminate the system level by level down to one idle worker; NaN where it is singular."""
+    waits, needed, sizes = _places(system, idle, lengths, bins)
+    begin, filled = np.zeros(idle, dtype=np.int64), 0
+    for i in range(2, idle):
+        begin[i] = filled
+        w, d = sizes[i]
+        filled += w * (w + d + sizes[i - 1, 1] + 1) + d + 1
+    room = np.zeros(filled)
+    ends, gain = np.zeros((0, 0)), np.zeros(0)  # of the level above: E, e, and f, h
+    for i in range(idle - 1, 1, -1):
+        level = _level_in(room, begin, sizes, i)
+        put(gain, level.gain)
+        ends, gain = _eliminate(system, i, waits, needed, sizes, ends, level)
+    last, right, cost = _last_level(system, (idle, lengths, bins), waits, sizes[1, 0], ends, gain)
+    return Levels(waits, needed, sizes, room, begin, last, right, cost, gain)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _eliminate(
+    system: System, i: int, waits: IntArray, needed: IntArray, sizes: IntArray, ends: FloatArray,
+    level: _Level,
+) -> tuple[FloatArray, FloatArray]:
+    """Compute the arrays of level i but the gain, all 0 before; return E, e and f, h from it.
+
+    ``ends``: E and e, (w, d + 1), from the level above; none at the top.
     """
     idle, lengths = waits.shape
-    w, d = sizes[i]
+    w, (matrix, taken, by, gain) = sizes[i, 0], level
     ends_by = _deciding(system, i, (idle, lengths), waits, needed, sizes)
-    matrix, by = np.zeros((w, w)), np.zeros((w, ends_by.shape[1] - w))
-    taken = np.zeros((w, d))
     for n in range(lengths):
         k = waits[i, n]
         if k >= 0:
@@ -106,7 +124,7 @@ def level(
             put(ends_by[needed[i, n], :w], rows[k])
             put(ends_by[needed[i, n], w:], below[k])
     _add_product(1.0, rows, by, 0, below)
-    return matrix, taken, by, below, onward
+    return below, onward
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -166,7 +184,7 @@ def _deciding(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def places(
+def _places(
     system: System, idle: int, lengths: int, bins: int
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Return the places of queues in W_i and D_i, as in :class:`Levels`, and sizes (I, 2)."""
@@ -268,7 +286,7 @@ def _wait(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def last_level(
+def _last_level(
     system: System, shape: tuple[int, int, int], waits: IntArray, waiting: int, ends: FloatArray,
     gain: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
