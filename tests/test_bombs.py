@@ -6,9 +6,7 @@ import json
 import struct
 import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +19,7 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import canonical_json, read_json, read_toml
 from ramsis.policy import read
 from ramsis.sweep import SweepSpec
+from tests.changes import put
 from tests.placement.samples import document as problem
 from tests.policy.samples import document
 
@@ -101,14 +100,6 @@ def test_a_profile_of_many_models_is_refused(tmp_path):
         {"format": "ramsis.profile/1", "name": "many", "models": models}))
     with pytest.raises(InputFileError, match="too many models: got 10001; allowed: at most 10000"):
         profiles.load(path)
-
-
-def put(*path: Any, value: Any) -> Callable[[Any], None]:
-    def change(found: Any) -> None:
-        for key in path[:-1]:
-            found = found[key]
-        found[path[-1]] = value
-    return change
 
 
 SIMULATED = {"violation_rate": 0.0, "violation_half_width": 0.0, "effective_accuracy": 0.5,

@@ -41,8 +41,8 @@ from ramsis.synthesis.certified import gap_of_promise
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify import verify_policy
 from ramsis.verify.cascade import cascade_checks, play
+from tests.changes import put
 from tests.cli.command import refused
-from tests.policy.test_bad_policy_files import put
 from tests.verify.mutations import failures
 
 SLO_MS, WORKERS, LOAD_QPS = 60.0, 4, 9_600.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +19,7 @@ from placement_milp import (
 )
 from placement_milp.presets import PRESETS
 from ramsis.errors import InputFileError
+from tests.changes import both, drop, put
 from tests.placement.samples import document, documents, problem, value_row
 from tests.placement.test_presets import SHARING
 
@@ -63,67 +63,23 @@ def test_a_placement_without_workers_is_read_back(tmp_path):
     assert read_placement(path) == (known, (), ())
 
 
-def _without_groups(found: dict[str, Any]) -> None:
-    del found["groups"]
-
-
-def _without_problem(found: dict[str, Any]) -> None:
-    del found["problem"]
-
-
-def _unknown_variant(found: dict[str, Any]) -> None:
-    found["groups"][0]["uses"][0]["variants"] = ["huge"]
-
-
-def _unknown_family(found: dict[str, Any]) -> None:
-    found["groups"][0]["uses"][0]["family"] = "sound"
-
-
-def _unknown_type(found: dict[str, Any]) -> None:
-    found["groups"][0]["worker_type"] = "tpu"
-
-
-def _unknown_batch(found: dict[str, Any]) -> None:
-    found["groups"][0]["uses"][0]["batch"] = 3
-
-
-def _faster(found: dict[str, Any]) -> None:
-    found["groups"][0]["uses"][0]["latency_ms"] *= 0.5
-
-
-def _more_than_the_demand(found: dict[str, Any]) -> None:
-    found["problem"]["families"][0]["demand_qps"] = 1.0
-
-
-def _worker_twice(found: dict[str, Any]) -> None:
-    found["groups"].append(found["groups"][0])
-
-
-def _policy_without_a_table(found: dict[str, Any]) -> None:
-    found["groups"][0]["uses"][0].update(batch=None, latency_ms=None)
-
-
-def _no_latency(found: dict[str, Any]) -> None:
-    found["groups"][0]["uses"][0]["latency_ms"] = None
-
-
-def _not_a_batch(found: dict[str, Any]) -> None:
-    found["groups"][0]["uses"][0]["batch"] = 1.5
+USE = ("groups", 0, "uses", 0)
 
 
 @pytest.mark.parametrize(("spoil", "words"), [
-    (_without_problem, "problem: the placement does not say what problem it answers"),
-    (_without_groups, "groups: "),
-    (_unknown_variant, "not a variant of the family: got 'huge'"),
-    (_unknown_family, "unknown family: got 'sound'"),
-    (_unknown_type, "unknown worker type: got 'tpu'"),
-    (_unknown_batch, "a batch that is not listed"),
-    (_faster, "a latency is not the listed one"),
-    (_more_than_the_demand, "a family is sent too much"),
-    (_worker_twice, "a worker is used twice"),
-    (_policy_without_a_table, "no row of a value table says so"),
-    (_no_latency, "without its latency"),
-    (_not_a_batch, "groups[0].uses[0].batch: not a valid number: got 1.5"),
+    (drop("problem"), "problem: the placement does not say what problem it answers"),
+    (drop("groups"), "groups: "),
+    (put(*USE, "variants", value=["huge"]), "not a variant of the family: got 'huge'"),
+    (put(*USE, "family", value="sound"), "unknown family: got 'sound'"),
+    (put("groups", 0, "worker_type", value="tpu"), "unknown worker type: got 'tpu'"),
+    (put(*USE, "batch", value=3), "a batch that is not listed"),
+    (put(*USE, "latency_ms", value=1.0), "a latency is not the listed one"),
+    (put("problem", "families", 0, "demand_qps", value=1.0), "a family is sent too much"),
+    (lambda found: found["groups"].append(found["groups"][0]), "a worker is used twice"),
+    (both(put(*USE, "batch", value=None), put(*USE, "latency_ms", value=None)),
+     "no row of a value table says so"),
+    (put(*USE, "latency_ms", value=None), "without its latency"),
+    (put(*USE, "batch", value=1.5), "groups[0].uses[0].batch: not a valid number: got 1.5"),
 ])
 def test_what_contradicts_the_problem_is_refused(spoil, words, tmp_path):
     path = tmp_path / "placement.json"

@@ -13,36 +13,11 @@ import pytest
 from ramsis import policy, runtime
 from ramsis.errors import InputFileError
 from ramsis.files import MAX_FILE_BYTES
+from tests.changes import both, drop, put
 from tests.policy.samples import document
 from tests.reference import lookup
 
 Document = dict[str, Any]
-
-
-def put(*path: str | int, value: object) -> Callable[[Document], None]:
-    """A change that puts a value at a JSON path."""
-    def change(target: Any) -> None:
-        for step in path[:-1]:
-            target = target[step]
-        target[path[-1]] = value
-    return change
-
-
-def drop(*path: str | int) -> Callable[[Document], None]:
-    """A change that takes away what stands at a JSON path."""
-    def change(target: Any) -> None:
-        for step in path[:-1]:
-            target = target[step]
-        del target[path[-1]]
-    return change
-
-
-def both(*changes: Callable[[Document], None]) -> Callable[[Document], None]:
-    """Several changes, one after the other."""
-    def change(target: Any) -> None:
-        for one in changes:
-            one(target)
-    return change
 
 
 LOOKUP = {

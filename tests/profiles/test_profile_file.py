@@ -25,6 +25,7 @@ from ramsis.profiles import (
     save,
     shipped_names,
 )
+from tests.changes import drop, put
 from tests.profiles.samples import document, model, profile_set
 
 Place = tuple[str | int, ...]
@@ -108,13 +109,7 @@ BROKEN_BY_MEANING: list[tuple[Place, object, str]] = [
 def changed(place: Place, value: object) -> dict[str, Any]:
     """The valid document with one place replaced or deleted."""
     result = copy.deepcopy(document())
-    parent: Any = result
-    for step in place[:-1]:
-        parent = parent[step]
-    if value is DELETE:
-        del parent[place[-1]]
-    else:
-        parent[place[-1]] = value
+    (drop(*place) if value is DELETE else put(*place, value=value))(result)
     return result
 
 
