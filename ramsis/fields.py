@@ -62,7 +62,9 @@ allowed: a fraction in [0, 1]
 
     def of_format(self, expected: str) -> None:
         """Refuse an object whose field ``format`` is not ``expected``, such as ``NAME/1``."""
-        stated = self.value("format")
+        if "format" not in self._values:
+            raise self.refusal("format", "field is missing", allowed=expected)
+        stated = self._values["format"]
         if stated == expected:
             return
         family = expected.rpartition("/")[0]

@@ -70,7 +70,7 @@ CASES: list[tuple[list[str], int, str]] = [
     (["sweep", "broken.toml", "--out", "out"], 3, "allowed: lines of key = value"),
     ([*PROFILED, "table.csv.packed"], 3, "gunzip"),
     ([*PROFILED, "digit-cpu"], 3, "digits-cpu"),
-    ([*PROFILED, "object.json"], 3, "allowed: 'ramsis.profile/1'"),
+    ([*PROFILED, "object.json"], 3, "allowed: ramsis.profile/1"),
     ([*PROFILED, "policies"], 3, "`ramsis analyze policies`"),
     ([*TRACED, "profile.json"], 2, "--profiles profile.json"),
     ([*TRACED, "table.csv"], 3, "`ramsis profile import table.csv"),
