@@ -38,6 +38,7 @@ from placement_milp.partitions import shipped_partitions  # noqa: E402
 from ramsis.cli.help import TOPICS  # noqa: E402
 from ramsis.cli.main import cli  # noqa: E402
 from ramsis.policy.records import Replay  # noqa: E402
+from ramsis.records import Record, readers_of  # noqa: E402
 from ramsis.scaling.policy_file import ScalingFile  # noqa: E402
 
 project = "ramsis"
@@ -129,6 +130,12 @@ def _prepare(
         lines[0] = lines[0].replace(": ", " – ")
     elif what == "class":
         lines[:] = [_SHARED.sub(lambda m: m[0].replace(", ", ","), line) for line in lines]
+        if issubclass(value, Record):  # its annotations describe the fields
+            described = {name: field.schema.get("description")
+                         for name, field in readers_of(value).items()}
+            lines += ["", "Parameters", "----------", *(
+                line for name, text in described.items() if text
+                for line in (name, f"    {text}"))]
 
 
 def _comment(name: str, value: Any) -> list[str]:
@@ -177,8 +184,7 @@ _SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "scenario": ramsis.scenario.schema,
     "scaling": ScalingFile.schema,
     "replay": Replay.schema,
-    "profile": lambda: json.loads(
-        (_ROOT / "ramsis" / "profiles" / "profile-1.schema.json").read_text("utf-8"))}
+    "profile": ramsis.profiles.ProfileSet.schema}
 
 
 def _schema_fields(schema: dict[str, Any], path: str) -> str:
@@ -201,7 +207,7 @@ def _schema_fields(schema: dict[str, Any], path: str) -> str:
         return ("required" if name in node["required"] else "optional" if default is None
                 else f"`{default:g}`" if isinstance(default, float)
                 else f"`{json.dumps(default)}`".replace('"', ""),
-                _marked(field.get("description", constant)))
+                _marked(" ".join(field.get("description", constant).split())))
 
     return texts.markdown(("field", "default", "meaning"), (
         [", ".join(f"`{name}`" for name in names), *same]

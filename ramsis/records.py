@@ -10,7 +10,8 @@ its allowed values. :meth:`Record.from_fields` reads a JSON object by the annota
   or false;
 - ``tuple[float, ...]`` is a list of numbers, ``tuple[str, ...]`` one of distinct names,
   ``tuple[RECORD, ...]`` one of objects, ``tuple[tuple[int, ...], ...]`` one of lists; each has an
-  entry or more, unless the annotation says :data:`EMPTY`;
+  entry or more, unless the annotation has other numbers of :class:`Entries`, such as
+  :data:`EMPTY`;
 - ``dict[str, X]`` is an object whose fields are all X, a record's class is an object;
 - ``X | None`` is X, ``Annotated[X, Reader(f)]`` is what ``f(item, key)`` reads;
 - a text in ``Annotated[X, "..."]`` is the description of the field.
@@ -25,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from enum import Enum
 from functools import cache, partial
 from inspect import getdoc
 from types import NoneType, UnionType
@@ -65,13 +65,16 @@ class Reader:
     schema: Schema | None = None
 
 
-class _Mark(Enum):
-    EMPTY = "may be empty"
+class Entries(NamedTuple):
+    """Range of the number of entries of a list, both ends included."""
+
+    least: int
+    most: int | None = None
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 """The version of JSON Schema."""
-EMPTY = _Mark.EMPTY
+EMPTY = Entries(0)
 """Marks a list that may have no entry."""
 
 Positive = Annotated[float, POSITIVE]
@@ -220,12 +223,15 @@ def _reader(kind: Any, *marks: Any) -> _Kind:
         return _reader(next(part for part in inner if part is not NoneType), *marks)
     if origin is tuple:
         read, schema = _list_reader(inner[0])
+        entries = next((each for each in marks if isinstance(each, Entries)), Entries(1))
         listed: dict[str, Any] = {"type": "array", "items": schema}
         if inner[0] is str:
             listed["uniqueItems"] = True
-        if EMPTY in marks:
-            return _unless_empty(read), listed
-        return read, {**listed, "minItems": 1}
+        if entries.least:
+            listed["minItems"] = entries.least
+        if entries.most is not None:
+            listed["maxItems"] = entries.most
+        return partial(_counted, read, entries), listed
     if origin in (dict, Mapping):
         read, schema = _reader(inner[1])
         return (lambda item, key: {name: read(item.child(key), name) for name in item.child(key)},
@@ -269,8 +275,19 @@ def _each(read: Callable[[Fields, str], Any], entries: Fields) -> tuple[Any, ...
     return tuple(read(entries, entry) for entry in entries)
 
 
-def _unless_empty(read: Callable[[Fields, str], Any]) -> Callable[[Fields, str], Any]:
-    return lambda item, key: () if item.value(key) in ([], ()) else read(item, key)
+def _counted(
+    read: Callable[[Fields, str], Any], entries: Entries, item: Fields, key: str
+) -> tuple[Any, ...]:
+    """Read a list that has a number of entries in a range."""
+    values, (least, most) = item.value(key), entries
+    if least == 0 and values in ([], ()):
+        return ()
+    count = len(item.items(key))
+    if count < least or (most is not None and count > most):
+        raise item.refusal(key, "wrong number of entries", value=f"{count} entries",
+                           allowed=f"{least} or more" if most is None else f"{least} to {most}")
+    result: tuple[Any, ...] = read(item, key)
+    return result
 
 
 def _or_none(read: Callable[[Fields, str], Any]) -> Callable[[Fields, str], Any]:

@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ramsis.errors import InputFileError
+from ramsis.profiles import ProfileSet
 from ramsis.schemas import check_schema, read_schema
 from tests.policy.samples import document
 
@@ -31,25 +32,29 @@ def test_an_array_of_numbers_is_refused_as_the_package_does(path, values):
     for key in path[:-1]:
         part = part[key]
     part[path[-1]] = values
-    refused_as_by_the_package(given, "ramsis.policy", "policy-1")
+    refused_as_by_the_package(given, read_schema("ramsis.policy", "policy-1"))
 
 
 @pytest.mark.parametrize("times", [
     [[1.0, None], [2, 3]], [[None, None]], [[1.0, None], [0.0, 2.0]], [[None, "2"]],
     [[1.0, 2.0], 3], [[1.0]], [[1.0, True]]], ids=str)
-def test_times_of_sizes_may_be_null(times):
+def test_times_of_sizes_may_be_null(monkeypatch, times):
+    schema = ProfileSet.schema()
+    monkeypatch.setattr("ramsis.schemas.read_schema", lambda *_: schema)
     sizes = {"unit": "tokens", "law": "padded", "counts": [1], "sizes": [1, 2], "p95_ms": times}
     refused_as_by_the_package(
         {"format": "ramsis.profile/1", "name": "a", "models": [{
             "name": "m", "accuracy": 0.5, "batches": [{"batch": 1, "p95_ms": 1.0}],
-            "sized": sizes}]}, "ramsis.profiles", "profile-1")
+            "sized": sizes}]}, schema, "a profile")
 
 
-def refused_as_by_the_package(given: dict[str, Any], package: str, name: str) -> None:
-    errors = Draft202012Validator(read_schema(package, name)).iter_errors(given)
+def refused_as_by_the_package(
+    given: dict[str, Any], schema: dict[str, Any], name: str = "policy-1"
+) -> None:
+    errors = Draft202012Validator(schema).iter_errors(given)
     places = [one.json_path.removeprefix("$.") for one in errors]
     if not places:
-        check_schema(given, package, name, "a.json")
+        check_schema(given, "ramsis.policy", name, "a.json")
         return
     with pytest.raises(InputFileError, match=f"^a.json: {re.escape(min(places))}: breaks the"):
-        check_schema(given, package, name, "a.json")
+        check_schema(given, "ramsis.policy", name, "a.json")

@@ -16,7 +16,15 @@ from ramsis.errors import InputFileError
 from ramsis.fields import Fields
 from ramsis.policy import records as policy
 from ramsis.policy.cascade import CascadePromise
-from ramsis.profiles import BatchProfile, ModelProfile
+from ramsis.profiles import (
+    BatchProfile,
+    Confidences,
+    ModelConfidence,
+    ModelProfile,
+    Pair,
+    ProfileSet,
+    SizedTimes,
+)
 from ramsis.records import EMPTY, Fraction, Positive, Record, Whole, readers_of
 from ramsis.runtime.scaling_table import Steering
 from ramsis.scaling import policy_file as scaling
@@ -43,7 +51,6 @@ class Sample(Record):
 
 
 POLICY = read_schema("ramsis.policy", "policy-1")
-PROFILE = read_schema("ramsis.profiles", "profile-1")
 
 EXPECTATIONS = "properties expectations properties"
 RECORDS = [
@@ -56,8 +63,6 @@ RECORDS = [
     (POLICY, "properties replay", policy.Replay),
     (POLICY, "properties headroom", policy.HeadroomRecord),
     (POLICY, "properties cascade properties promise", CascadePromise),
-    (PROFILE, "properties models items", ModelProfile),
-    (PROFILE, "properties models items properties batches items", BatchProfile),
 ]
 
 DERIVED = [
@@ -65,7 +70,8 @@ DERIVED = [
     scenario.Inference, scenario.LoadTime, scenario.Stream, scenario.StartState, problem.Family,
     problem.WorkerType, problem.Variant, problem.Latency, problem.Rules, problem.Holding,
     problem.ValueRow, PartitionTable, Instance, result.Group, result.Use, result.CutGpu,
-    scaling.ScalingFile, Promise, scaling.StatedDynamics, Steering,
+    scaling.ScalingFile, Promise, scaling.StatedDynamics, Steering, ProfileSet, ModelProfile,
+    BatchProfile, SizedTimes, Confidences, ModelConfidence, Pair,
 ]
 RECORDS += [(record.schema(), "", record) for record in DERIVED]
 

@@ -15,7 +15,7 @@ from ramsis.errors import ABOVE_ZERO, check_known
 from ramsis.fields import Fields
 from ramsis.profiles.sketch import hat_weights, midpoint_levels, sketch_quantile, sketch_samples
 from ramsis.profiles.values import BatchSize, Latency, ProfileError, ProfileRecord
-from ramsis.records import Count, NonNegative
+from ramsis.records import Count, Entries, NonNegative, schema_of
 from ramsis.reprs import dataclass
 
 Statistic = Literal["p95", "p99", "p90", "p50", "mean"]
@@ -33,54 +33,49 @@ _SLACK = 1e-3
 
 @dataclass(frozen=True)
 class BatchProfile(ProfileRecord):
-    """Latency of one model at one batch size. All latencies in ms, finite and >= 1e-4.
+    """Latency of one model at one batch size, in ms.
 
-    Parameters
-    ----------
-    batch : int
-        Batch size, >= 1.
-    p95_ms, mean_ms, p50_ms, p90_ms, p99_ms : float, optional
-        Percentiles and mean, one of them at least unless ``quantiles_ms`` is given; derived
-        from ``quantiles_ms`` where that is given and they are not.
-    min_ms, max_ms, std_ms : float, optional
-        Least and largest latency; standard deviation (>= 0).
-    n : int, optional
-        Number of samples, >= 1.
-    quantiles_ms : tuple of float, optional
-        Quantile sketch of the distribution (:mod:`ramsis.profiles.sketch`): two or more values,
-        non-decreasing.
-    quantile_levels : tuple of float, optional
-        Levels of the quantiles, increasing, in (0, 1]; by default midpoints of equal parts.
-    relative_error : float, optional
-        Relative error of the percentile at which the measurement aimed, >= 0.
-
-    Raises
-    ------
-    ProfileError
-        When a value is out of range, there is no percentile, mean or sketch, percentiles fall,
-        the mean or the quantiles lie outside [min, max] (0.1 % aside).
+    One percentile, the mean or ``quantiles_ms`` is needed at least; statistics that are not
+    stated are derived from the quantiles. From the minimum over the percentiles to the maximum
+    values do not fall, and mean and quantiles lie between the two (0.1 % aside).
     """
 
-    batch: BatchSize
-    n: Count | None = None
-    mean_ms: Latency | None = None
-    std_ms: NonNegative | None = None
-    min_ms: Latency | None = None
-    p50_ms: Latency | None = None
-    p90_ms: Latency | None = None
-    p95_ms: Latency | None = None
-    p99_ms: Latency | None = None
-    max_ms: Latency | None = None
-    quantiles_ms: tuple[Latency, ...] | None = None
-    relative_error: NonNegative | None = None
-    quantile_levels: tuple[Annotated[float, ABOVE_ZERO], ...] | None = None
+    batch: Annotated[BatchSize, "Batch size."]
+    n: Annotated[Count | None, "Number of samples."] = None
+    mean_ms: Annotated[Latency | None, "Mean latency."] = None
+    std_ms: Annotated[NonNegative | None, "Standard deviation (divisor n)."] = None
+    min_ms: Annotated[Latency | None, "Smallest latency."] = None
+    p50_ms: Annotated[Latency | None, "Median."] = None
+    p90_ms: Annotated[Latency | None, "90th percentile."] = None
+    p95_ms: Annotated[
+        Latency | None, "95th percentile, the default statistic of all commands."] = None
+    p99_ms: Annotated[Latency | None, "99th percentile."] = None
+    max_ms: Annotated[Latency | None, "Largest latency."] = None
+    quantiles_ms: Annotated[
+        tuple[Latency, ...] | None, Entries(2),
+        "The distribution: two or more quantiles that do not fall, at the levels (i + 1/2)/q for "
+        "i = 0 … q-1, or at quantile_levels; linear between them.",
+    ] = None
+    relative_error: Annotated[
+        NonNegative | None,
+        "Half the width of the 95 % interval of the percentile for which the batch was measured, "
+        "as a fraction of it.",
+    ] = None
+    quantile_levels: Annotated[
+        tuple[Annotated[float, ABOVE_ZERO], ...] | None, Entries(2),
+        "Levels of quantiles_ms, rising, above 0 and up to 1.",
+    ] = None
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """Return the JSON schema, which requires a statistic or quantiles."""
+        return {**schema_of(cls), "anyOf": [
+            {"required": [name]} for name in (*(f"{name}_ms" for name in STATISTICS),
+                                              "quantiles_ms")]}
 
     def check(self, item: Fields) -> None:
         """Refuse values that contradict each other; derive the statistics that a sketch gives."""
         if self.quantiles_ms is not None:
-            if len(self.quantiles_ms) < 2:
-                raise item.refusal("quantiles_ms", "too few quantiles", value=self.quantiles_ms,
-                                   allowed="two or more numbers")
             item.check_rising("quantiles_ms", self.quantiles_ms, strictly=False)
         if self.quantile_levels is not None:
             if len(self.quantile_levels) != len(self.quantiles_ms or ()):

@@ -60,7 +60,7 @@ from ramsis.profiles.values import (
     check_models,
     read_name,
 )
-from ramsis.records import EMPTY, Count, Fraction
+from ramsis.records import EMPTY, Count, Entries, Fraction
 from ramsis.reprs import dataclass
 
 BINS = 20
@@ -80,6 +80,8 @@ _CALIBRATED = (0.5, 2.0)
 
 _DIFFERENCE = Rule("a number from -1 to 1", lambda value: -1 <= value <= 1,
                    bounds=(("minimum", -1), ("maximum", 1)))
+_Fractions = tuple[Fraction, ...]
+_BINS = Entries(2, _MOST_BINS)
 
 Samples = Mapping[str, tuple[ArrayLike, ArrayLike]]
 """Correctness and confidence by model: the same samples in the same order."""
@@ -87,29 +89,19 @@ Samples = Mapping[str, tuple[ArrayLike, ArrayLike]]
 
 @dataclass(frozen=True)
 class ModelConfidence(ProfileRecord):
-    """Confidence of one model: thresholds, and share and accuracy of each bin.
+    """Confidence of one model: thresholds, and share and accuracy of each bin."""
 
-    Parameters
-    ----------
-    name : str
-    thresholds : tuple of float, length Q - 1
-        Confidences between the bins, increasing.
-    share : tuple of float, length Q
-        Share of the requests in each bin, lowest confidence first; sum 1.
-    accuracy : tuple of float, length Q
-        Accuracy of the model in each bin.
-    """
-
-    name: Name
-    thresholds: tuple[float, ...]
-    share: tuple[Fraction, ...]
-    accuracy: tuple[Fraction, ...]
+    name: Annotated[Name, "Name of the model."]
+    thresholds: Annotated[
+        tuple[float, ...], Entries(1, _MOST_BINS - 1),
+        "The Q - 1 confidences between the Q bins, rising; an equal confidence lies above.",
+    ]
+    share: Annotated[
+        _Fractions, _BINS, "Share of the requests in each bin; the shares add up to 1."]
+    accuracy: Annotated[_Fractions, _BINS, "Accuracy of the model in each bin."]
 
     def check(self, item: Fields) -> None:
         """Refuse thresholds that do not rise, and shares and accuracies of other bins."""
-        if self.bins > _MOST_BINS:
-            raise item.refusal("thresholds", "too many thresholds", value=len(self.thresholds),
-                               allowed=f"at most {_MOST_BINS - 1}")
         item.check_rising("thresholds", self.thresholds)
         _check_bins(item, self.bins, "share", "accuracy")
         if abs(sum(self.share) - 1) > _ROUNDING:
@@ -123,26 +115,22 @@ class ModelConfidence(ProfileRecord):
 
 @dataclass(frozen=True)
 class Pair(ProfileRecord):
-    """Pair of models: accuracy of the second model in each confidence bin of the first.
+    """Pair of models: accuracy of the second model in each confidence bin of the first."""
 
-    Parameters
-    ----------
-    first, second : str
-        Names of models; not the same.
-    accuracy : tuple of float, length Q
-        Accuracy of the second model in each bin of the first.
-    expected_increment : tuple of float, length Q
-        Expected gain in accuracy by a second opinion in each bin; decisions use it.
-    gain_error : tuple of float, length Q
-        Standard error of the gain in accuracy over all requests by second opinions on the lowest
-        1, 2, … bins, from all samples, given the accuracies of both models.
-    """
-
-    first: Name
-    second: Name
-    accuracy: tuple[Fraction, ...]
-    expected_increment: tuple[Annotated[float, _DIFFERENCE], ...]
-    gain_error: tuple[Fraction, ...]
+    first: Annotated[Name, "Model whose answer comes first."]
+    second: Annotated[Name, "Model that may be asked again."]
+    accuracy: Annotated[
+        _Fractions, _BINS, "Accuracy of the second model in each bin of the first."]
+    expected_increment: Annotated[
+        tuple[Annotated[float, _DIFFERENCE], ...], _BINS,
+        "Accuracy of the second model less that of the first in each bin, estimated from the part "
+        "of the samples that also gives the thresholds; policies decide by it.",
+    ]
+    gain_error: Annotated[
+        _Fractions, _BINS,
+        "Standard error of the accuracy that second opinions on the lowest 1, 2, … bins add, as a "
+        "mean over all requests, given the accuracies of both models.",
+    ]
 
     def check(self, item: Fields) -> None:
         """Refuse a second opinion of the same model, and fields of different lengths."""
@@ -163,28 +151,29 @@ def _check_bins(item: Fields, bins: int, *fields: str) -> None:
 
 @dataclass(frozen=True)
 class Confidences(ProfileRecord):
-    """Confidences of a profile's models, and pairs for second opinions.
+    """Confidences of models, and what second opinions add by bins of the first's confidence.
 
-    Parameters
-    ----------
-    chosen_samples, stated_samples : int
-        Numbers of samples for thresholds and curves, and for shares and accuracies.
-    models : tuple of ModelConfidence
-        One or more, no name twice.
-    pairs : tuple of Pair
-        Pairs of these models, none twice.
-    items : int, optional
-        Number of independent items, if some samples are copies.
-    source : str, optional
-        Description of the samples and the confidences.
+    Thresholds and expected increments come from one part of the samples, shares and accuracies
+    from the other.
     """
 
-    chosen_samples: Count
-    stated_samples: Count
-    models: tuple[ModelConfidence, ...]
-    pairs: Annotated[tuple[Pair, ...], EMPTY]
-    items: Count | None = None
-    source: Name | None = None
+    chosen_samples: Annotated[
+        Count, "Number of samples from which thresholds and expected increments were computed."]
+    stated_samples: Annotated[
+        Count, "Number of the other samples, from which shares and accuracies were computed."]
+    models: Annotated[
+        tuple[ModelConfidence, ...],
+        "Models of the set with confidences, each once; not every model needs them.",
+    ]
+    pairs: Annotated[
+        tuple[Pair, ...], EMPTY,
+        "Pairs of a first and a second model, each once; pairs that are expected to add less than "
+        "0.0005 of accuracy are left out.",
+    ]
+    items: Annotated[
+        Count | None, "Number of independent items behind the samples, where some are copies."
+    ] = None
+    source: Annotated[Name | None, "What samples and confidences are."] = None
 
     def check(self, item: Fields) -> None:
         """Refuse models and pairs that occur twice, and pairs of models without confidences."""

@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +32,7 @@ from ramsis.profiles.values import (
     ProfileRecord,
     check_models,
 )
-from ramsis.records import Positive, Reader
+from ramsis.records import Entries, Positive, Reader, schema_of
 from ramsis.reprs import dataclass, figure_of
 from ramsis.tables import Column, html_table
 
@@ -61,31 +61,33 @@ def _notes(item: Fields, key: str) -> Mapping[str, Any]:
     return {name: notes.value(name) for name in notes}
 
 
+_NOTES = Reader(_notes, {"type": "object"})
+
+
 @dataclass(frozen=True)
 class ModelProfile(ProfileRecord):
-    """Profile of one model: its accuracy, and its latency at each measured batch size.
+    """Profile of one model: its accuracy, and its latency at each measured batch size."""
 
-    Parameters
-    ----------
-    name : str
-        Not empty.
-    accuracy : float
-        Fraction in [0, 1].
-    batches : tuple of BatchProfile
-        Batch size 1 among them, none twice; kept in ascending order of batch size.
-    memory_mb, load_ms : float, optional
-        Memory of the loaded model, and the time to load it; > 0.
-    sized : SizedTimes, optional
-        Times by count and size, if requests have a size; ``batches`` are then for the largest
-        size.
-    """
-
-    name: Name
-    accuracy: Annotated[float, Reader(_accuracy)]
-    batches: tuple[BatchProfile, ...]
-    memory_mb: Positive | None = None
-    load_ms: Positive | None = None
+    name: Annotated[Name, "Name of the model, unique in the set."]
+    accuracy: Annotated[
+        float, Reader(_accuracy, {"type": "number", "minimum": 0, "maximum": 1}),
+        "Fraction of correct answers. Required of several models; a single model without one "
+        "counts 1.",
+    ]
+    batches: Annotated[
+        tuple[BatchProfile, ...],
+        "Times of each measured batch size, size 1 among them, none twice. Where requests have a "
+        "size, times of the largest size.",
+    ]
+    memory_mb: Annotated[Positive | None, "Memory of the loaded model."] = None
+    load_ms: Annotated[Positive | None, "Time to load the model."] = None
     sized: SizedTimes | None = None
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """Return the JSON schema, of a model that may be the only one."""
+        schema = schema_of(cls)
+        return {**schema, "required": [name for name in schema["required"] if name != "accuracy"]}
 
     def check(self, item: Fields) -> None:
         """Refuse two batches of one size, and none of size 1; put them in ascending order."""
@@ -124,31 +126,29 @@ def _received(packed: bytes) -> ProfileSet:
 
 @dataclass(frozen=True)
 class ProfileSet(ProfileRecord):
-    """Profile set: models measured in the same way on the same hardware.
+    """Profile set: models measured in the same way on the same hardware."""
 
-    Parameters
-    ----------
-    name : str
-        Not empty.
-    models : tuple of ModelProfile
-        One or more, no name twice.
-    hardware, measurement : Mapping
-        Free-form notes (JSON values) on what was measured where, and how.
-    confidences : Confidences, optional
-        Confidences of the models and gains by second opinions, for cascades.
-    """
+    FORMAT: ClassVar[str] = FORMAT
 
-    name: Name
-    models: tuple[ModelProfile, ...]
-    hardware: Annotated[Mapping[str, Any], Reader(_notes)] = field(default_factory=dict)
-    measurement: Annotated[Mapping[str, Any], Reader(_notes)] = field(default_factory=dict)
+    name: Annotated[Name, "Name of the set."]
+    models: Annotated[tuple[ModelProfile, ...], Entries(1, MAX_MODELS), "One or more models."]
+    hardware: Annotated[
+        Mapping[str, Any], _NOTES, "Notes on the hardware, in any form."
+    ] = field(default_factory=dict)
+    measurement: Annotated[
+        Mapping[str, Any], _NOTES, "Notes on the measurement, in any form."
+    ] = field(default_factory=dict)
     confidences: Confidences | None = None
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """Return the JSON schema, which requires the accuracy of each of several models."""
+        return {**schema_of(cls),
+                "if": {"properties": {"models": {"minItems": 2}}},
+                "then": {"properties": {"models": {"items": {"required": ["accuracy"]}}}}}
 
     def check(self, item: Fields) -> None:
         """Refuse confidences of other models, and sizes in different units."""
-        if len(self.models) > MAX_MODELS:
-            raise item.refusal("models", "too many models", value=len(self.models),
-                               allowed=f"at most {MAX_MODELS}")
         seen = check_models(item, self.models)
         for i, confidence in enumerate(self.confidences.models if self.confidences else ()):
             if confidence.name not in seen:
@@ -240,10 +240,6 @@ class ProfileSet(ProfileRecord):
         if self.confidences is None:
             return self.fingerprint
         return fingerprint(f"{self.fingerprint} {self.confidences.fingerprint}")
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON document of the set; absent values are left out."""
-        return {"format": FORMAT, **super().to_document()}
 
     @property
     def statistics(self) -> tuple[str, ...]:

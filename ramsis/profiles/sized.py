@@ -45,7 +45,7 @@ from ramsis.profiles.values import (
     ProfileError,
     ProfileRecord,
 )
-from ramsis.records import Count, Reader
+from ramsis.records import Entries, Reader, schema_of
 from ramsis.reprs import brief, dataclass
 
 Law = Literal["padded", "packed"]
@@ -81,35 +81,54 @@ def _grid(item: Fields, key: str) -> Grid:
         for j, value in enumerate(rows.items(row))) for row in rows)
 
 
+def _size(item: Fields, key: str) -> int:
+    """Read a size; tell what to do about one that is too large."""
+    size = item.whole(key, 1)
+    if size > MAX_SIZE:
+        raise item.refusal(key, "size is too large", value=size,
+                           allowed=f"at most {MAX_SIZE}; count in a larger unit")
+    return size
+
+
+_SIZE = Reader(_size, {"type": "integer", "minimum": 1, "maximum": MAX_SIZE})
+_Times = Annotated[
+    Grid | None,
+    Reader(_grid, {"type": "array", "minItems": 1, "items": {
+        "type": "array", "minItems": 2,
+        "items": {"type": ["number", "null"], "minimum": LEAST_MS, "maximum": MOST_MS}}}),
+    "A row for each count with a time in ms for each size; null where it was not measured, which "
+    "may not be in the first row.",
+]
+
+
 @dataclass(frozen=True)
 class SizedTimes(ProfileRecord):
-    """Service times of one model's batches by count and size, in ms, at least 1e-4.
+    """Latency by batch size and by size of the requests, in ms, at least 1e-4.
 
-    Parameters
-    ----------
-    unit : str
-        Unit of sizes, such as ``"tokens"``.
-    law : {"padded", "packed"}
-        Whether the time of a batch depends on the longest size of its members, or on their total
-        size.
-    counts : tuple of int, length C
-        Measured batch sizes, increasing, from 1.
-    sizes : tuple of int, length S
-        Measured sizes of all members, increasing; two or more.
-    mean_ms, p50_ms, p90_ms, p95_ms, p99_ms : tuple of tuples, shape (C, S), optional
-        A statistic of each batch; at least one of them. None for unmeasured cells, which are not
-        allowed in the row of single requests.
+    Each batch was measured with members of one size.
     """
 
-    unit: Name
-    law: Law
-    counts: tuple[BatchSize, ...]
-    sizes: tuple[Count, ...]
-    mean_ms: Annotated[Grid | None, Reader(_grid)] = None
-    p50_ms: Annotated[Grid | None, Reader(_grid)] = None
-    p90_ms: Annotated[Grid | None, Reader(_grid)] = None
-    p95_ms: Annotated[Grid | None, Reader(_grid)] = None
-    p99_ms: Annotated[Grid | None, Reader(_grid)] = None
+    unit: Annotated[Name, "What sizes count, such as tokens; one unit for all models."]
+    law: Annotated[
+        Law,
+        "padded: every member of a batch costs as much as the longest. packed: the total size of "
+        "the batch counts.",
+    ]
+    counts: Annotated[tuple[BatchSize, ...], "Measured batch sizes, rising from 1."]
+    sizes: Annotated[
+        tuple[Annotated[int, _SIZE], ...], Entries(2),
+        "Measured sizes of every member of a batch, rising; two or more, at most 65,536.",
+    ]
+    mean_ms: _Times = None
+    p50_ms: _Times = None
+    p90_ms: _Times = None
+    p95_ms: _Times = None
+    p99_ms: _Times = None
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """Return the JSON schema, which requires one of the statistics."""
+        return {**schema_of(cls), "anyOf": [{"required": [name]} for name in _GRIDS]}
 
     def check(self, item: Fields) -> None:
         """Refuse counts and sizes that do not rise, and times that are not for each of them."""
@@ -118,13 +137,6 @@ class SizedTimes(ProfileRecord):
         if self.counts[0] != 1:
             raise item.refusal("counts", "no times of single requests", value=self.counts[0],
                                allowed="counts from 1 on")
-        if len(self.sizes) < 2:
-            raise item.refusal("sizes", "too few values", value=self.sizes,
-                               allowed="2 or more whole numbers that rise")
-        if self.sizes[-1] > MAX_SIZE:
-            raise item.refusal(f"sizes[{len(self.sizes) - 1}]", "size is too large",
-                               value=self.sizes[-1],
-                               allowed=f"at most {MAX_SIZE}; count in a larger unit")
         if not self.statistics:
             raise item.refusal("", "no latency statistic",
                                allowed=f"at least one of {', '.join(_GRIDS)}")

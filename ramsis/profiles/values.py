@@ -73,7 +73,9 @@ class ProfileRecord(Record):
     @classmethod
     def from_fields(cls, item: Fields) -> Self:
         """Read the record from an object."""
-        item.only(names(cls))
+        if cls.FORMAT:
+            item.of_format(cls.FORMAT)
+        item.only(("format", *names(cls)) if cls.FORMAT else names(cls))
         record = object.__new__(cls)
         vars(record).update(_defaults(cls))
         record._fill(item)
@@ -91,8 +93,9 @@ class ProfileRecord(Record):
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON document of the record; absent values are left out."""
-        return {name: _plain(value) for name in names(type(self))
-                if (value := getattr(self, name)) is not None}
+        values = {name: _plain(value) for name in names(type(self))
+                  if (value := getattr(self, name)) is not None}
+        return {"format": self.FORMAT, **values} if self.FORMAT else values
 
 
 def _defaults(record: type[Any]) -> dict[str, Any]:
