@@ -335,12 +335,12 @@ Render = Callable[[pd.DataFrame], str]
 PARTS: Mapping[str, Render] = {
     "paper-headline": render_headline,
     "paper-gains": render_gains,
-    "paper-savings": render_savings,
     "paper-times": render_times,
     "gains-worker": partial(render_shipped, WORKER),
 }
 """Tables of the page."""
 OTHERS: Mapping[str, Render] = {
+    "paper-savings": render_savings,
     "paper-table3-image": render_violations,
     "paper-grids": render_grids,
     "paper-batchings": render_batchings,
@@ -350,7 +350,7 @@ OTHERS: Mapping[str, Render] = {
     "shipped-figures": render_figures,
     "gains-central": partial(render_shipped, CENTRAL),
 }
-"""Tables of which the page has one sentence each."""
+"""Tables that the page only names."""
 
 
 def measure(run: str, files: Mapping[str, str], folder: Path) -> pd.DataFrame:

@@ -369,7 +369,7 @@ TABLES = {
         f"warsaw-decision-{ms}": f"{_SLOW} --decision-ms {ms} {_IN_PRINT}"
         for ms in (16, 17, 18, 20, 24, 28)},
         decision_times, ("scheduler", "decision_ms", *_WARSAW)),
-    "warsaw-both": Table("evaluation/warsaw.md", {
+    "warsaw-both": Table("", {
         f"warsaw-both-{order}-{seed}":
             f"{_SLOW} --decision-ms 22 --overhead-ms 150 --seed {seed} --order {order} {names}"
         for seed in (0, 1, 2) for order, names in (
@@ -384,7 +384,7 @@ TABLES = {
         f"warsaw-switching-{ms}": f"warsaw.py --no-bound --machines 4 --poll-ms {ms} "
                                   "--scheduler baseline --scheduler modified-baseline"
         for ms in (0, 100)}, listed(_SWITCHING), _SWITCHING),
-    "vision-gpus": Table("sharing.md", {
+    "vision-gpus": Table("", {
         "vision-gpus": f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6,7,8",
     }, sharing("gpus"), _GOODPUT),
     "language-gpus": Table("", {
