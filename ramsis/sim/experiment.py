@@ -107,21 +107,22 @@ def simulate(
 ) -> SimulationResult:
     """Simulate a scheduler on a workload.
 
-    ``scheduler`` is one of :mod:`ramsis.sim.schedulers`, or a :class:`~ramsis.sim.plan.Plan` of
-    one's own. ``on_run`` is called with each finished run; with ``keep_runs`` the result has the
-    records of all.
+    ``scheduler`` is one of :mod:`ramsis.sim.schedulers`, or a :class:`~ramsis.sim.plan.Plan` for
+    your own. ``on_run`` is called with each finished run; with ``keep_runs`` the result has the
+    records of all runs.
 
     Raises
     ------
     InvalidValueError
-        A number out of range, ``compiled`` for a scheduler or workload that cannot, a load that is
-        not known and not monitored, or one beyond :data:`LARGEST_OVERLOAD` times the capacity.
+        A number out of range, ``compiled`` for a scheduler or workload without a compiled form, a
+        load that is neither known nor monitored, or one beyond :data:`LARGEST_OVERLOAD` times the
+        capacity.
     InputFileError
         A policy for other models, workers or SLOs.
     InfeasibleError
         An SLO below every latency.
     SchedulerError
-        The scheduler did what cannot be done.
+        The scheduler took an impossible action.
     """
     settings = settings or SimulationSettings()
     service = settings.service or cluster.default_service

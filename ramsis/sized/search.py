@@ -179,6 +179,7 @@ class _Search:
 
         workload = self.workload
         if isinstance(workload, ConstantLoad):
+            # A recorded trace states its number of requests and is played whole, up to a limit.
             requests = max(REQUESTS, min(getattr(workload.process, "requests", 0), _MOST_REQUESTS))
             workload = replace(workload, duration_ms=1000.0 * requests / workload.load_qps)
         arrival_ms, size = drawn(self.problem, workload, seed)

@@ -300,7 +300,11 @@ class LoadsByPlan(Scheduler[Engine]):
                    key=self.rate.__getitem__, default=-1)
 
     def spare(self, worker: int, model: int) -> bool:
-        """Return whether to skip a further copy: its load blocks, and all holders are calm."""
+        """Return whether to skip a further copy of a model, as loading it would only do harm.
+
+        That is so if the load blocks the worker for longer than some model on it can wait, and no
+        holder of the model is busy (:data:`_CALM`).
+        """
         if not self.places.blocking[worker] or not self.holders[model]:
             return False
         held = self.held[worker]
