@@ -496,7 +496,7 @@ class _Problem:
     def of(
         cls, arrival_ms: FloatArray, times: ServiceTimes | None, under: WorkerSecondsTerms
     ) -> _Problem:
-        """Build the problem from checked terms."""
+        """Build the inputs of the bound on worker-seconds from checked terms."""
         arrival = np.ascontiguousarray(arrival_ms, dtype=float)
         _check(arrival, times, under)
         slo_ms = under.slo_ms

@@ -504,7 +504,7 @@ class _Search:
                 return
 
     def learn(self, expected: Delivered, real: Delivered) -> None:
-        """Correct the aim by the error of the expected figures."""
+        """Correct the figures that the search aims at by the error of those expected before."""
         target, aim = self.target, self.aim
         ratio = max(real.violation_rate, 1e-9) / max(target.max_violation, 1e-9)
         least = target.min_effective_accuracy
