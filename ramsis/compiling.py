@@ -228,22 +228,6 @@ def put(values: NDArray[Any], to: NDArray[Any]) -> None:
         to[i] = values[i]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def count_upto(values: NDArray[np.float64], value: float) -> int:
-    """Return the number of rising values, (n,), that are at most a value.
-
-    In place of ``np.searchsorted``, for which numba also compiles comparisons of complex numbers.
-    """
-    low, high = 0, values.size
-    while low < high:
-        middle = (low + high) // 2
-        if values[middle] <= value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 def of_types(kernel: F, *arguments: Any) -> F:
     """Return a kernel compiled for exactly the types of ``arguments``, without checks of types.
 

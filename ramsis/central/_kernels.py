@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.compiling import count_upto, njit
+from ramsis.compiling import njit
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 
@@ -44,18 +44,18 @@ class BatchTerms(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def worth_of_batches(
-    queue: IntArray, slack_ms: FloatArray, terms: BatchTerms
+    queue: IntArray, slack_ms: FloatArray, terms: BatchTerms, actions: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the expected requests in time and the reward of each action, (N, A, J) each.
 
     The reward is the expected accuracy less the prices of violations and of response times.
-    ``slack_ms`` (N, J, B) is the slack of each request of the queue, not falling
-    from the head on.
+    Actions that are not among ``actions`` have zeros. ``slack_ms`` (N, J, B) is the slack of each
+    request of the queue, not falling from the head on.
     """
     (batch, mean_ms, accuracy, quantiles, levels, slo_ms, price, delay_price) = terms
     bins, last = slack_ms.shape[1], quantiles.shape[1] - 1
     in_time = np.zeros((queue.size, batch.size, bins))
-    earned = np.empty(in_time.shape)
+    earned = np.zeros(in_time.shape)
     age_ms = np.empty((slack_ms.shape[2], bins))  # mean over the first requests of the queue
     for n in range(queue.size):
         for j in range(bins):
@@ -63,13 +63,19 @@ def worth_of_batches(
             for k in range(age_ms.shape[0]):
                 total_ms += slo_ms - slack_ms[n, j, k]
                 age_ms[k, j] = total_ms / (k + 1.0)
-        for a in range(batch.size):
-            size = batch[a]
+        for a in actions:
+            size, above = batch[a], 0
             for j in range(bins if size <= queue[n] else 0):
-                if slack_ms[n, j, 0] + SLACK_TOLERANCE_MS >= quantiles[a, last]:
+                # Slack hardly changes from bin to bin: the search goes on from the one before.
+                first_ms = slack_ms[n, j, 0] + SLACK_TOLERANCE_MS
+                while above <= last and quantiles[a, above] <= first_ms:
+                    above += 1
+                while above > 0 and quantiles[a, above - 1] > first_ms:
+                    above -= 1
+                if above > last:
                     in_time[n, a, j] = size
                 elif slack_ms[n, j, size - 1] + SLACK_TOLERANCE_MS >= quantiles[a, 0]:
-                    in_time[n, a, j] = _in_time(slack_ms[n, j], size, quantiles[a], levels)
+                    in_time[n, a, j] = _in_time(slack_ms[n, j], size, quantiles[a], levels, above)
             for j in range(bins):
                 delay = min(max((age_ms[size - 1, j] + mean_ms[a]) / slo_ms, 0.0), 1.0)
                 good = in_time[n, a, j]
@@ -80,11 +86,13 @@ def worth_of_batches(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _in_time(
-    slack_ms: FloatArray, size: int, quantiles: FloatArray, levels: FloatArray
+    slack_ms: FloatArray, size: int, quantiles: FloatArray, levels: FloatArray, above: int
 ) -> float:
-    """Return the expected number of the queue's first ``size`` requests that are in time."""
+    """Return the expected number of the queue's first ``size`` requests that are in time.
+
+    ``above`` is the number of quantiles up to the slack of the first.
+    """
     total = 0.0  # as slack does not fall, each search goes on from the request before
-    above = count_upto(quantiles, slack_ms[0] + SLACK_TOLERANCE_MS)
     for k in range(size):
         time_ms = slack_ms[k] + SLACK_TOLERANCE_MS
         while above < quantiles.size and quantiles[above] <= time_ms:

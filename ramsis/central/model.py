@@ -54,15 +54,21 @@ class CentralArrays(NamedTuple):
     restart: float  # rate per ms at which a queue with idle workers is returned to empty, all idle
 
 
-def central_model(problem: CentralProblem, restart: float) -> CentralArrays:
-    """Build the arrays of a problem that returns to empty at a rate ``restart`` per ms."""
+def central_model(
+    problem: CentralProblem, restart: float, actions: IntArray | None = None
+) -> CentralArrays:
+    """Build the arrays of a problem that returns to empty at a rate ``restart`` per ms.
+
+    With ``actions``, sorted, the other ones have no rewards: enough for a policy without them.
+    """
     lowest, highest = _kernels.needed_bins(problem.slack_distribution, problem.after_drop)
     low, share = _kernels.place(problem.queue, int(problem.queue[-1]))
     batch, mean_ms = problem.action_batch, problem.mean_ms
     in_time, earned = _kernels.worth_of_batches(
         problem.queue, problem.slack_in_queue_ms, uniform(_kernels.BatchTerms(
             batch, mean_ms, problem.accuracy, problem.quantiles_ms, problem.times.levels,
-            problem.slo_ms, problem.price, problem.delay_price)))
+            problem.slo_ms, problem.price, problem.delay_price)),
+        np.arange(len(batch)) if actions is None else actions)
     # While all workers are busy the chain may restart: the probabilities of the arrivals then sum
     # to less than 1.
     stays = np.exp(-restart * mean_ms / problem.workers)

@@ -105,8 +105,9 @@ def evaluate_central(problem: CentralProblem, plan: CentralSolution) -> SteadySt
     problem : CentralProblem
         Problem with the levels, slack bins and actions of the solution's own problem.
     """
+    actions = np.unique(plan.action[plan.action >= 0]).astype(np.int64)
     for restart in _RESTARTS:
-        model = central_model(problem, restart * problem.load / problem.workers)
+        model = central_model(problem, restart * problem.load / problem.workers, actions)
         steady_state = Chain(model, plan.to, plan.action, plan.chain).steady_state()
         if steady_state is not None:
             return steady_state
