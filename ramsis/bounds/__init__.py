@@ -25,7 +25,12 @@ from ramsis.checks import check_arguments
 from ramsis.lazy_names import names_from
 
 if TYPE_CHECKING:
-    from ramsis.bounds.cascades import CascadeBound, CascadeMix, cascade_bound
+    from ramsis.bounds.cascades import (
+        CascadeBound,
+        CascadeMix,
+        cascade_bound,
+        fewest_workers_bound_with_cascades,
+    )
     from ramsis.bounds.goodput import GoodputBound, ReleasedRequests, Servers, goodput_bound
     from ramsis.bounds.scenario import scenario_bound
     from ramsis.bounds.worker_seconds import (
@@ -34,7 +39,6 @@ if TYPE_CHECKING:
         fewest_worker_seconds,
         least_cost,
     )
-    from ramsis.bounds.workers_with_cascades import fewest_workers_bound_with_cascades
 
 __all__ = ["CascadeBound", "CascadeMix", "CheapestWorkers", "FluidBound", "GoodputBound",
            "ReleasedRequests", "Servers", "Targets", "WorkerSecondsBound", "WorkerSecondsTerms",
@@ -43,12 +47,12 @@ __all__ = ["CascadeBound", "CascadeMix", "CheapestWorkers", "FluidBound", "Goodp
            "goodput_bound", "least_cost", "realised_bound", "scenario_bound", "smallest"]
 
 __getattr__, __dir__ = names_from(globals(), {
-    "ramsis.bounds.cascades": "CascadeBound CascadeMix cascade_bound",
+    "ramsis.bounds.cascades": "CascadeBound CascadeMix cascade_bound "
+                              "fewest_workers_bound_with_cascades",
     "ramsis.bounds.goodput": "GoodputBound ReleasedRequests Servers goodput_bound",
     "ramsis.bounds.scenario": "scenario_bound",
     "ramsis.bounds.worker_seconds": "WorkerSecondsBound WorkerSecondsTerms fewest_worker_seconds "
                                     "least_cost",
-    "ramsis.bounds.workers_with_cascades": "fewest_workers_bound_with_cascades",
 })
 
 check_arguments(globals(), ["Targets", "fluid_bound"])

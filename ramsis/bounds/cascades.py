@@ -1,4 +1,4 @@
-r"""The fluid upper bound on effective accuracy where a second model may be asked.
+r"""The fluid bounds on effective accuracy and workers where a second model may be asked.
 
 *Which schedulers.* Each request is answered by one model, or by a cascade, a pair (m₁, m₂) of the
 profile: m₁ answers first, its confidence lies in one of Q bins, and depending on the bin m₂ may
@@ -42,6 +42,16 @@ are in ``ramsis/bounds/_gathered_cascades.py``.
 *Service times drawn.* Whether to ask again may depend on how long the first batch took. The
 remaining time is rounded up to a grid, which raises the bound a little, and the increment counts
 with the probability that the second batch ends within it.
+
+*Workers for given targets.* Without its second opinions a scheduler with cascades answers each
+request by one model, is late no more often, and takes no more worker time. So the bound for one
+model per request on the violations alone (:mod:`ramsis.bounds.workers`) holds for it. With V the
+largest share of violations, A the least accuracy of answers in time and E the least effective
+accuracy, a scheduler that meets the targets has an effective accuracy of at least
+max(A·(1 − V), E). The value of the program depends on the worker time K/λ of a request alone, in
+which it is concave and does not fall, so K is at least where it reaches the target. A tangent lies
+above a concave function: where it reaches the target is never beyond that point. Steps along
+tangents, whose slopes are the program's dual prices, approach it from below.
 """
 
 from __future__ import annotations
@@ -54,15 +64,20 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.bounds._gathered_cascades import GatheredProblem, Pair, gathered_bound
+from ramsis.bounds.targets import ROUNDING, Targets, outward
+from ramsis.bounds.workers import fewest_workers_bound
 from ramsis.cluster.cluster import check_reachable, classes_of
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.errors import InvalidValueError, check_not_negative, check_positive
+from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative, check_positive
 from ramsis.profiles import Confidences
 from ramsis.reprs import dataclass
 
 _LEVELS = 64  # of the remaining time where service times are drawn
 _STEPS = 200  # intersections; 3 to 15 are enough on profiles that were seen
 _EXACT = 1e-14  # of what an answer is worth
+_FIRST_MS = 1e-6  # of worker time for a request: less than any target takes
+_TANGENTS = 50  # at most 10 were needed
+_STILL = 1e-9  # of the time: a smaller step is the last
 
 
 @dataclass(frozen=True)
@@ -211,7 +226,49 @@ def cascade_bound(
         mix=tuple(_mix(times.models, ways, share, answer) for share, answer in answers))
 
 
-def effective_by_time(
+def fewest_workers_bound_with_cascades(
+    times: ServiceTimes, confidences: Confidences, targets: Targets, *, slo_ms: float,
+    load_qps: float,
+) -> float:
+    """Bound the busy workers that targets require of schedulers with cascades at a constant load.
+
+    Parameters
+    ----------
+    times : ServiceTimes
+        Fixed or drawn, of all models (:meth:`ServiceTimes.of_all`).
+    confidences : Confidences
+        Confidences of these models.
+    slo_ms : float
+        > 0.
+    load_qps : float
+        > 0, requests per second.
+
+    Returns
+    -------
+    float
+        > 0. There must be at least this many workers, rounded up.
+
+    Raises
+    ------
+    InfeasibleError
+        No number of workers reaches the targets; with the most that can be reached.
+    NotConvergedError
+        The linear program for the violations was not solved.
+    """
+    busy = fewest_workers_bound(times, Targets(targets.max_violation), slo_ms=slo_ms,
+                                load_qps=load_qps)
+    wanted = max((targets.min_accuracy or 0.0) * (1.0 - targets.max_violation),
+                 targets.min_effective_accuracy or 0.0) - ROUNDING
+    if wanted <= 0.0:
+        return busy
+    value = _effective_by_time(times, confidences, slo_ms)
+    most, _ = value(math.inf)
+    if most < wanted:
+        raise _unreachable(targets, most)
+    return max(busy, load_qps / 1000.0 * _least_time(value, wanted))
+
+
+def _effective_by_time(
     times: ServiceTimes, confidences: Confidences, slo_ms: float
 ) -> Callable[[float], tuple[float, float]]:
     """Return the bound and its slope as a function of a request's worker time in ms.
@@ -229,6 +286,29 @@ def effective_by_time(
         return min(most, optimum.value), optimum.price
 
     return value
+
+
+def _least_time(value: Callable[[float], tuple[float, float]], wanted: float) -> float:
+    """Return the least worker time with which the program reaches a value, from below."""
+    time_ms = _FIRST_MS
+    for _ in range(_TANGENTS):
+        reached, slope = value(time_ms)
+        if reached >= wanted or slope <= 0.0:
+            break
+        step = (wanted - reached) / slope
+        time_ms += step
+        if step <= _STILL * time_ms:
+            break
+    return time_ms
+
+
+def _unreachable(targets: Targets, most: float) -> InfeasibleError:
+    name, value = "min_effective_accuracy", targets.min_effective_accuracy
+    if (value or 0.0) <= most:
+        name, value = "min_accuracy", targets.min_accuracy
+        most /= 1.0 - targets.max_violation
+    return InfeasibleError("no number of workers reaches this, even with second opinions",
+                           where=name, value=value, allowed=f"at most {outward(min(most, 1.0))}")
 
 
 class _Answer(NamedTuple):
