@@ -48,8 +48,8 @@ def igniter(problem: Problem, limits: Limits | None = None) -> Placement:
 def queue_aware(problem: Problem, limits: Limits | None = None) -> Placement:
     """Place models by the queue-aware planner; ``limits`` has no effect.
 
-    Batches are of the problem's sizes, and utilisations on a GPU add up to 1 at most, as placements
-    require.
+    Batches are of the problem's sizes, and utilisations on a GPU add up to 1 at most, as
+    placements require.
     """
     planner = QueueAware(compute_limit=1.0, sheds=False, measured_batches=True)
     return placed_by(planner, problem, "utilisation")
