@@ -209,9 +209,9 @@ class LogTable:
             stamps = self.times("arrival", required=True)
         else:
             stamps, durations = self.times("finish", required=True), self.durations()
+            finish = self.columns.get("finish") or own_column("finish", self._names)
             self.refuse(np.isnan(durations), "duration", "not a duration", "a number >= 0; "
-                        f"where it is unknown, --column arrival={self.columns['finish']} if that "
-                        "is the start")
+                        f"where it is unknown, --column arrival={finish} if that is the start")
         if self._needless and self.unit not in self._stated.values():
             title, since = self._needless
             raise InputFileError(

@@ -2,7 +2,6 @@
 
 import pickle
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,13 +18,13 @@ from ramsis.arrivals import (
     describe_process,
     patterns,
 )
-from ramsis.arrivals.registry import arrivals_of, format_process
+from ramsis.arrivals.registry import OWN, arrivals_of, format_process
+from ramsis.cli.help import TOPICS
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import trusting
 from ramsis.runtime.table import arrivals_label
 from tests.arrivals.processes import Wrapped
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/simulate.md"
 WORDS = ("poisson", "negative-binomial:4", "negative-binomial:1.0625", "renewal:2", "renewal:0.1",
          "fixed-rate", "mmpp:ratio=4,burst-ms=500,share=0.2",
          "mmpp:ratio=1000000000000.5,burst-ms=1e-07,share=0.1234567890123")
@@ -60,17 +59,14 @@ def test_an_object_that_is_poisson_describes_itself_so(process):
     assert describe_process(process) == {"process": "poisson"}  # type: ignore[arg-type]
 
 
-def test_the_page_has_every_process_with_its_parameters():
-    table = re.search(r"^\| process \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text(), re.M)
-    assert table
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")]
-            for line in table[1].splitlines()]
-    assert [row[0].strip("`") for row in rows] == [*patterns(), "package.module:name"]
-    for row, kind in zip(rows, SHIPPED.values(), strict=False):
+def test_help_has_every_process_with_its_parameters():
+    _, *rows, (own, _) = TOPICS["processes"][1]()
+    assert [*(pattern for pattern, _ in rows), own] == [*patterns(), OWN]
+    for (_, about), kind in zip(rows, SHIPPED.values(), strict=False):
         for one in kind.parameters:
-            assert re.search(rf"\b{one.symbol}: ", row[1])
+            assert re.search(rf"\b{one.symbol}: ", about)
             if one.name.endswith("_ms"):
-                assert " ms" in row[1]
+                assert " ms" in about
 
 
 @pytest.mark.parametrize("kind", SHIPPED.values(), ids=SHIPPED.keys())
