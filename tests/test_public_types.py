@@ -32,8 +32,9 @@ from ramsis.worker.solve.policy_iteration import solve_on_nodes
 from ramsis.worker.structure import build_structured
 from tests.placement.samples import document, problem
 from tests.policy.samples import small_policy
+from tests.profiles.samples import model
 from tests.scenario.samples import scenario
-from tests.synthesis.samples import SETTINGS, model, tiny_profile
+from tests.synthesis.samples import SETTINGS, tiny_profile
 
 UNCHECKED = ("RandomTimes", "trust")  # a named tuple that solvers make; texts
 WRONG: tuple[Any, ...] = (None, "x", "", [], [None], ["x"], {}, b"x", object(), math.nan, math.inf,

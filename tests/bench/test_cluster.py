@@ -7,12 +7,10 @@ schedulers that run a request at a time cannot: the grid asks for 8 % more than 
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import clockwork
 import pytest
 
 from ramsis.bounds import scenario_bound
@@ -23,17 +21,7 @@ from ramsis.sim.schedulers import FLEET_SCHEDULERS
 from tests.bench.ledger import Ledger
 from tests.bench.timing import repeated
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "clockwork.py"
 PER_SECOND = 100_000
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("clockwork_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["clockwork_script"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def served(scenario: Scenario, requests: Requests, name: str) -> Run:
@@ -60,8 +48,8 @@ NAMES = (*(name for name in SCHEDULERS if name not in NOT_HERE),
 @pytest.mark.parametrize(("name", "load"), [
     (name, load) for load in ("grid", "azure") for name in NAMES
     if load == "grid" or name not in NOT_ON_AZURE])
-def test_the_plain_engine_on_clusters(benchmark, ledger, script, name, load):
-    scenario = script.grid(2400, 12, 12, 10.0) if load == "grid" else script.azure(4, 2.5)
+def test_the_plain_engine_on_clusters(benchmark, ledger, name, load):
+    scenario = clockwork.grid(2400, 12, 12, 10.0) if load == "grid" else clockwork.azure(4, 2.5)
     requests = draw_requests(scenario, 0)
     assert len(requests) > 22_000
     compare(benchmark, ledger, scenario, requests, name, load)
@@ -69,9 +57,9 @@ def test_the_plain_engine_on_clusters(benchmark, ledger, script, name, load):
 
 @pytest.mark.parametrize(("load", "memory", "share"), [
     ("grid", 1.0, 1.0), ("azure", 1.0, 0.9862), ("azure", 0.25, 0.9862)])
-def test_the_bound(benchmark, ledger, script, monkeypatch, load, memory, share):
-    monkeypatch.setattr(script, "GPU_MEMORY_MB", memory * script.GPU_MEMORY_MB)
-    scenario = script.grid(2400, 12, 12, 10.0) if load == "grid" else script.azure(5, 2.5)
+def test_the_bound(benchmark, ledger, monkeypatch, load, memory, share):
+    monkeypatch.setattr(clockwork, "GPU_MEMORY_MB", memory * clockwork.GPU_MEMORY_MB)
+    scenario = clockwork.grid(2400, 12, 12, 10.0) if load == "grid" else clockwork.azure(5, 2.5)
     requests = draw_requests(scenario, 0)
     bound, timing = repeated(benchmark, partial(scenario_bound, scenario, requests), rounds=3)
     assert bound.share == pytest.approx(share, abs=1e-3)
@@ -79,8 +67,8 @@ def test_the_bound(benchmark, ledger, script, monkeypatch, load, memory, share):
                 5.0)
 
 
-def test_a_scheme_of_simulate(benchmark, ledger, script):
-    scenario = script.grid(2400, 1, 12, 10.0)
+def test_a_scheme_of_simulate(benchmark, ledger):
+    scenario = clockwork.grid(2400, 1, 12, 10.0)
     compare(benchmark, ledger, scenario, draw_requests(scenario, 0), "greedy", "grid")
 
 

@@ -15,7 +15,7 @@ from ramsis.cli.planning import plan_run
 from ramsis.policy import validate_set
 from ramsis.profiles import ProfileSet, save
 from tests.cli.command import refused, snapshot
-from tests.synthesis.samples import model
+from tests.profiles.samples import model
 
 
 def options(profile: Path, out: Path, *more: object) -> list[str]:

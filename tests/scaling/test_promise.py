@@ -20,8 +20,8 @@ from ramsis.scaling.promise import CONFIDENCE, Promise, PromisedFigure, drawn_ar
 from ramsis.scaling.synthesis import FleetLoads, fleet_tables
 from ramsis.synthesis import SynthesisSettings
 from tests.cli.command import refused
+from tests.profiles.samples import model
 from tests.scaling.test_levels import _arrivals, _walk
-from tests.synthesis.samples import model
 
 _SLO_MS, _INTERVAL_S, _RUNS = 350.0, 15.0, 40
 

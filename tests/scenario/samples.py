@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ramsis.scenario import Scenario, scenario_from_document
+from ramsis.sim import Engine, Run, scheduler
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -30,3 +31,8 @@ def stream(name: str = "s", model: str = "m", **more: Any) -> dict[str, Any]:
 
 def scenario(**changes: Any) -> Scenario:
     return scenario_from_document(document(**changes))
+
+
+def served(made: Scenario, name: str, seed: int = 0) -> Run:
+    """A run of a scenario by the scheduler of a name."""
+    return Engine.of_scenario(made, seed).serve(scheduler(name))

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ramsis.scenario import Scenario, scenario_from_document
-from ramsis.sim import Engine, Run, scheduler
+from ramsis.sim import Run
 from ramsis.studies.warsaw.autoscale import Demand
+from tests.scenario.samples import served
 
 NAMES = tuple(f"autoscale:of={of},down_after_ms=2000" for of in ("modified-baseline",
                                                                  "round-robin", "planned"))
@@ -33,10 +34,6 @@ def fleet(active: int = 1, small: int = 6) -> Scenario:
              "workload": {"load_qps": 250, "start_ms": 8000, "duration_s": 8}},
             {"name": "b", "model": "b", "slo_ms": 1000, "workload": {"load_qps": 4}}],
     }, "fleet")
-
-
-def served(made: Scenario, name: str, seed: int = 0) -> Run:
-    return Engine.of_scenario(made, seed).serve(scheduler(name))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,14 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.scenario import Scenario
-from ramsis.sim import SCHEDULERS, Engine, Run, scheduler
-from tests.scenario.samples import model, scenario, stream
+from ramsis.sim import SCHEDULERS, Run
+from tests.scenario.samples import model, scenario, served, stream
 
 FAMILY = sorted(name for name in SCHEDULERS if name.startswith("sigmaos"))
-
-
-def served(made: Scenario, name: str, seed: int = 0) -> Run:
-    return Engine.of_scenario(made, seed).serve(scheduler(name))
 
 
 def cluster(machines: int = 3, cores: int = 1, **worker: Any) -> dict[str, Any]:

@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 
 from ramsis.scenario import Scenario
-from ramsis.sim import Engine, Run, scheduler
-from tests.scenario.samples import model, scenario, stream
+from tests.scenario.samples import model, scenario, served, stream
 from tests.slow import slow_after
 
 ROUND_ROBIN = tuple(f"round-robin:quantum_ms=200,variant={variant}"
                     for variant in ("plain", "a", "b", "c", "d"))
 NAMES = ("baseline", "modified-baseline", "modified-baseline:load_when=no-idle",
          "clockwork-adjusted", *ROUND_ROBIN)
-
-
-def served(made: Scenario, name: str, seed: int = 0) -> Run:
-    return Engine.of_scenario(made, seed).serve(scheduler(name))
 
 
 def cluster(count: int, names: str, streams: list[dict[str, Any]], **more: Any) -> Scenario:

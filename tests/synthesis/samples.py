@@ -12,9 +12,10 @@ from scipy.special import gammaln
 
 from ramsis.arrivals import Poisson
 from ramsis.policy import Policy
-from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, ProfileSet
+from ramsis.profiles import LatencyTable, ModelProfile, ProfileSet
 from ramsis.synthesis import SynthesisSettings
 from ramsis.worker.problem import WorkerProblem
+from tests.profiles.samples import model
 
 _Floats = NDArray[np.float64]
 
@@ -27,12 +28,6 @@ SETTINGS = SynthesisSettings(**_GIVEN)
 def settings(**changes: Any) -> SynthesisSettings:
     """The small settings, some changed; what is not given is the default of what is."""
     return SynthesisSettings(**{**_GIVEN, **changes})
-
-
-def model(name: str, accuracy: float, p95_ms: dict[int, float]) -> ModelProfile:
-    """A model with these values of p95 by batch size."""
-    batches = tuple(BatchProfile(b, p95_ms=value) for b, value in p95_ms.items())
-    return ModelProfile(name, accuracy, batches)
 
 
 def tiny_profile() -> ProfileSet:

@@ -34,9 +34,9 @@ from ramsis.synthesis.capacity import (
     try_workers,
 )
 from ramsis.synthesis.schedulers import fleet_scheduler
+from tests.profiles.samples import model
 from tests.runs import simulate_profile
 from tests.slow import slow_after
-from tests.synthesis.samples import model
 
 SEEDS = range(3)
 WORKER = "round-robin:grid=fixed:10,max_queue=8"

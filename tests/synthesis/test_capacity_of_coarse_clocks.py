@@ -10,7 +10,7 @@ from ramsis.arrivals.trace import Recorded
 from ramsis.bounds import Targets
 from ramsis.profiles import ProfileSet, save
 from ramsis.synthesis.capacity import Capacity, fewest_workers
-from tests.synthesis.samples import model
+from tests.profiles.samples import model
 
 ONE_MODEL = ProfileSet("m", (model("m", 0.9, {1: 30.2}),))
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
+import clockwork
 import numpy as np
 import pytest
 
@@ -14,17 +12,7 @@ from ramsis.scenario import Scenario
 from ramsis.sim import Engine, Run, scheduler
 from tests.scenario.samples import model, scenario, stream
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "clockwork.py"
 SIZES = {1: 10.0, 2: 14.0, 4: 20.0}
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("clockwork_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["clockwork_script"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def batches(made: Scenario, text: str = "clockwork") -> Run:
@@ -109,25 +97,25 @@ def test_faster_workers_of_another_type_are_used():
     (600, 48, 6, 1.0, 1.0), (1200, 12, 6, 1.0, 1.0), (2400, 48, 48, 1.0, 1.0),
     (2400, 12, 6, 0.88, 0.92), (3000, 48, 12, 0.755, 0.80),
 ])
-def test_the_share_in_time_in_cells_of_the_grid(script, rate, instances, slo_ms, low, high):
+def test_the_share_in_time_in_cells_of_the_grid(rate, instances, slo_ms, low, high):
     """The thesis has all in time in the first three; a prototype 0.900 and 0.778 in the others."""
-    shares = [Engine.of_scenario(script.grid(rate, instances, slo_ms, 4.0), seed).serve(
+    shares = [Engine.of_scenario(clockwork.grid(rate, instances, slo_ms, 4.0), seed).serve(
         scheduler("clockwork")).in_time.mean() for seed in range(2)]
     assert low <= np.mean(shares) <= high
 
 
-def test_random_decisions_do_at_low_rates_only(script):
-    share = {rate: batches(script.grid(rate, 48, 48.0, 2.0), "random").in_time.mean()
+def test_random_decisions_do_at_low_rates_only():
+    share = {rate: batches(clockwork.grid(rate, 48, 48.0, 2.0), "random").in_time.mean()
              for rate in (600, 1200)}
     assert share[600] > 0.999
     assert share[1200] < 0.7
 
 
-def test_the_script_prints_and_writes_a_row_for_each_slo_and_scheduler(script, tmp_path, capsys):
+def test_the_script_prints_and_writes_a_row_for_each_slo_and_scheduler(tmp_path, capsys):
     import json
 
     out = tmp_path / "rows.json"
-    code = script.main(["--rate", "600", "--instances", "12", "--slo-ms", "12,48",
+    code = clockwork.main(["--rate", "600", "--instances", "12", "--slo-ms", "12,48",
                         "--duration-s", "1", "--seeds", "2", "--scheduler", "clockwork",
                         "--scheduler", "random", "--json", str(out)])
     assert code == 0

@@ -15,7 +15,7 @@ from ramsis.studies.sharing import gpus_of, models_of, plan
 from ramsis.studies.sharing._kernels import most_in_groups
 from ramsis.studies.sharing.bound import goodput_bound_rps
 from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS, Interference
-from ramsis.studies.sharing.gpu.profile import SharedBatch, read_sharing_profile
+from ramsis.studies.sharing.gpu.profile import SharedBatch
 from ramsis.studies.sharing.gpu.shared_gpu import NetworkTime, RouterSettings, SharedModel
 from ramsis.studies.sharing.play import SharedCluster, measure_sharing, play
 
@@ -23,11 +23,6 @@ _VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 _Rows = Sequence[tuple[int, float, float]]
 _Batch = tuple[int, int, frozenset[int], float, int]
 """Model, size, requests, work left and GPU."""
-
-
-@pytest.fixture(scope="module")
-def v100():
-    return read_sharing_profile("v100")
 
 
 def _model(name: str, slo_ms: float, rows: _Rows) -> SharedModel:

@@ -14,16 +14,11 @@ from ramsis.studies.sharing import Igniter, QueueAware, Usher, gpus_of, models_o
 from ramsis.studies.sharing.bound import goodput_bound_rps
 from ramsis.studies.sharing.estimate import Estimator, Item
 from ramsis.studies.sharing.gpu.interference import THESIS, Interference
-from ramsis.studies.sharing.gpu.profile import SharedBatch, read_sharing_profile
+from ramsis.studies.sharing.gpu.profile import SharedBatch
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.studies.sharing.play import SharedCluster, measure_sharing, play
 
 _VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
-
-
-@pytest.fixture(scope="module")
-def v100():
-    return read_sharing_profile("v100")
 
 
 def _model(name: str, rate_rps: float, slo_ms: float, used: float) -> SharedModel:

@@ -33,18 +33,13 @@ from ramsis.studies.sharing import (
 )
 from ramsis.studies.sharing.bound import goodput_bound_rps
 from ramsis.studies.sharing.gpu.interference import THESIS
-from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
+from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile
 from ramsis.studies.sharing.igniter import CacheTerm, GpuWorkload, PowerTerm, SchedulingTerm
 from ramsis.studies.sharing.presets import gpu_sharing, igniter, queue_aware, usher, wao_usher
 from tests.placement.samples import problem, shared_problem
 from tests.slow import slow_after
 
 VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
-
-
-@pytest.fixture(scope="module")
-def v100():
-    return read_sharing_profile("v100")
 
 
 def _models(

@@ -22,7 +22,7 @@ from ramsis.studies.sharing.gpu.interference import (
     Interference,
     Load,
 )
-from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
+from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile
 from ramsis.studies.sharing.gpu.shared_gpu import (
     Gpu,
     NetworkTime,
@@ -33,11 +33,6 @@ from ramsis.studies.sharing.gpu.shared_gpu import (
 from ramsis.studies.sharing.play import Played, SharedCluster, measure_sharing, play, replanned
 
 _NO_NETWORK = RouterSettings(network=NetworkTime(0, 0, 0, 0))
-
-
-@pytest.fixture(scope="module")
-def v100():
-    return read_sharing_profile("v100")
 
 
 def _model(
