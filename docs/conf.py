@@ -37,7 +37,8 @@ import ramsis  # noqa: E402
 from placement_milp.partitions import shipped_partitions  # noqa: E402
 from ramsis.cli.help import TOPICS  # noqa: E402
 from ramsis.cli.main import cli  # noqa: E402
-from ramsis.policy.records import Replay  # noqa: E402
+from ramsis.policy.records import HeadroomRecord, Interval, Replay  # noqa: E402
+from ramsis.profiles.tails import Tail  # noqa: E402
 from ramsis.records import Record, readers_of  # noqa: E402
 from ramsis.scaling.policy_file import ScalingFile  # noqa: E402
 
@@ -184,6 +185,9 @@ _SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "scenario": ramsis.scenario.schema,
     "scaling": ScalingFile.schema,
     "replay": Replay.schema,
+    "interval": Interval.schema,
+    "headroom": HeadroomRecord.schema,
+    "tail": Tail.schema,
     "profile": ramsis.profiles.ProfileSet.schema}
 
 

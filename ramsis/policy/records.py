@@ -161,24 +161,31 @@ class PerDecision(WrittenRecord):
 class Interval(WrittenRecord):
     """Confidence interval of a promise, by the number of service-time samples behind it."""
 
-    confidence: Annotated[float, INNER]  # in (0, 1)
-    # violation_rate, effective_accuracy: lower and upper end
-    violation_rate: Annotated[tuple[float, float], Reader(_ends)]
-    effective_accuracy: Annotated[tuple[float, float], Reader(_ends)]
-    # effective number of samples from which the interval follows, > 0: the violation rate divided
-    # by its variance
-    samples: Positive
-    # unseen, unseen_deviation: further share of all requests that may be late, by service times
-    # that no sample has shown: mean and standard deviation, > 0
-    unseen: Positive
-    unseen_deviation: Positive
-    # violation_error, effective_error: further errors of the rates, >= 0: half-widths of the
-    # simulation that measured them, 0 where they were not measured
-    violation_error: NonNegative
-    effective_error: NonNegative
-    # further error of effective accuracy, >= 0, since mean service times are estimated from
-    # samples: the rise of the fluid bound if all times are one standard error shorter
-    accuracy_error: NonNegative
+    confidence: Annotated[float, INNER, "Level of the interval, such as 0.95."]
+    violation_rate: Annotated[
+        tuple[float, float], Reader(_ends), "Lower and upper end of the violation rate."]
+    effective_accuracy: Annotated[
+        tuple[float, float], Reader(_ends), "Lower and upper end of the effective accuracy."]
+    samples: Annotated[
+        Positive,
+        "Effective number of samples from which the interval follows: the violation rate divided "
+        "by its variance.",
+    ]
+    unseen: Annotated[
+        Positive,
+        "Mean share of all requests that may be late through service times longer than all "
+        "samples.",
+    ]
+    unseen_deviation: Annotated[Positive, "Standard deviation of that share."]
+    violation_error: Annotated[
+        NonNegative, "Half-width of the violation rate by the simulation that measured it; or 0."]
+    effective_error: Annotated[
+        NonNegative, "Half-width of the effective accuracy by that simulation; or 0."]
+    accuracy_error: Annotated[
+        NonNegative,
+        "Error of effective accuracy because mean service times are estimated: the rise of the "
+        "fluid bound if all times are one standard error shorter.",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,11 +362,17 @@ class BudgetRecord(Simulated):
 class HeadroomRecord(WrittenRecord):
     """The service times that a policy was planned for, and its figures at longer ones."""
 
-    # service times that the table was planned for, as a multiple of those profiled, >= 1
-    factor: Positive
-    # measured with service times 10 % longer than profiled; None where this would take too long
-    slower_effective_accuracy: Fraction | None
-    slower_violation_rate: Fraction | None
+    factor: Annotated[
+        Positive,
+        "Service times that the table was planned for, as a multiple of those in the file, at "
+        "least 1.",
+    ]
+    slower_effective_accuracy: Annotated[
+        Fraction | None,
+        "Effective accuracy measured with service times 10 % longer than in the file; null where "
+        "this would take too long.",
+    ]
+    slower_violation_rate: Annotated[Fraction | None, "Violation rate of the same simulation."]
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,13 +103,15 @@ class _Sorted(NamedTuple):
 class Tail(Record):
     """Tail of pooled samples: distribution of their largest deviations."""
 
-    samples: Count  # number of pooled samples, also below the tail
-    start: Positive  # deviation at which the tail starts
-    # points of the tail, increasing, and their probabilities
-    deviation: tuple[Positive, ...]
-    share: tuple[Positive, ...]
-    # mean of the batches' median times for each point; empty if unknown
-    median_ms: Annotated[tuple[Positive, ...], EMPTY] = ()
+    samples: Annotated[Count, "Number of pooled samples, also below the tail."]
+    start: Annotated[Positive, "Where the tail begins, as a multiple of a batch's median time."]
+    deviation: Annotated[
+        tuple[Positive, ...], "Points of the tail: rising multiples of a batch's median time."]
+    share: Annotated[tuple[Positive, ...], "Probability of each point."]
+    median_ms: Annotated[
+        tuple[Positive, ...], EMPTY,
+        "For each point the mean median time of the batches that were sampled; absent if unknown.",
+    ] = ()
 
     def check(self, item: Fields) -> None:
         """Refuse points that fall, and probabilities and times of other points."""
@@ -181,10 +183,12 @@ class Tail(Record):
 class Tails(Record):
     """Common tail of a profile's batches, and tails by model."""
 
-    common: Tail
-    # by name; pooled over the batches of the model that are like the common tail, or over all of
-    # them if the whole model is unlike it
-    models: Mapping[str, Tail]
+    common: Annotated[Tail, "Tail of all similar models."]
+    models: Annotated[
+        Mapping[str, Tail],
+        "Tail of each model by name: of its batches that are like the common tail, or of all if "
+        "the whole model is unlike it.",
+    ]
 
 
 def tails_of(batches: Mapping[str, Sequence[Deviations]]) -> Tails | None:
