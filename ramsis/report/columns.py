@@ -155,6 +155,19 @@ PLACED = (
     Column("violation_rate", "violations", ".3%"),
     Column("response_p99_ms", "p99 response (ms)", ".1f"),
 )
+PLAYED = (
+    Column("family", "family"),
+    Column("target_rps", "target (rps)", ".1f"),
+    Column("achieved_rps", "sent (rps)", ".1f", wide=True),
+    Column("goodput_rps", "goodput (rps)", ".1f"),
+    Column("in_time", "in time", ".2%"),
+    Column("throughput_rps", "throughput (rps)", ".1f", wide=True),
+    Column("router_to_node_p95_ms", "router to node p95 (ms)", ".1f", wide=True),
+    Column("node_to_worker_p95_ms", "node to worker p95 (ms)", ".1f", wide=True),
+    Column("processing_p95_ms", "processing p95 (ms)", ".1f", wide=True),
+    Column("response_p95_ms", "p95 response (ms)", ".1f"),
+    Column("slo_ms", "SLO (ms)", "g"),
+)
 
 # Schedulers of a cluster, and requests of a stream, tenant, family, model or copy, which is
 # ``by``.

@@ -8,9 +8,12 @@ import json
 
 import pytest
 
+from placement_milp import write_placement
 from ramsis.planning import SCHEDULERS
 from ramsis.sim.schedulers import FLEET_SCHEDULERS
+from ramsis.studies.sharing.presets import usher
 from tests.cli.command import refused
+from tests.placement.samples import shared_problem
 from tests.scenario.samples import document, model, stream
 
 OF_FLEETS = {*FLEET_SCHEDULERS, "policies"}  # which load nothing
@@ -115,7 +118,15 @@ def test_a_scheduler_of_ones_own_with_parameters(run, file, tmp_path):
 
 
 def test_options_that_say_nothing_of_what_is_simulated_are_refused(run, file, tmp_path):
-    refused(run("simulate", file, "--duration-s", "3"), 2, "--duration-s", "for a scenario")
+    shared = tmp_path / "shared.json"
+    write_placement(usher(shared_problem()), shared)
+    for words in (("--csv", tmp_path / "o.csv"), ("--plot", tmp_path / "o.png"), ("--bound",),
+                  ("--timeline", tmp_path / "o.json"), ("--scheduler", "lru"),
+                  ("--by", "stream")):
+        refused(run("simulate", "--placement", shared, "--interference", "none", *words), 2,
+                words[0], "is not for a placement of models that share GPUs")
+    for words in (("--interference", "none"), ("--duration-s", "3")):
+        refused(run("simulate", file, *words), 2, words[0], "for a scenario")
     for words in (("--csv", ""), ("--timeline", tmp_path)):
         refused(run("simulate", file, *words), 2)
     refused(run("scenario", "placement", file, "--out", ""), 2, "--out", "no name of a file")

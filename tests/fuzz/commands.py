@@ -83,7 +83,9 @@ READERS: Mapping[str, Kind] = {
         ["place", "{file}", "--preset", preset, "--out", "{out}"]
         for preset in ("usher", "wao-usher", "igniter", "gpu-sharing")]),
     "shared placement": Kind("shared.json", "json", [
-        ["simulate", "--placement", "{file}", "--duration-s", "0.2"], _REPORT]),
+        ["simulate", "--placement", "{file}", "--duration-s", "0.5", "--interference", "thesis"],
+        ["simulate", "--placement", "{file}", "--duration-s", "0.5", "--interference", "none",
+         "--json"], _REPORT]),
     "scenario": Kind("scenario.json", "json", _SCENARIO),
     "scenario in TOML": Kind("scenario.toml", "toml", _SCENARIO),
     "rich scenario": Kind("rich.toml", "toml", [
@@ -167,6 +169,9 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "cluster": ["simulate", "{kit}/scenario.json", "--scheduler", "clockwork"],
     "cluster of schedulers": ["simulate", "{kit}/scenario.toml", "--scheduler", "clockwork",
                               "--scheduler", "lru", "--bound"],
+    "cluster placement": ["simulate", "--placement", "{kit}/shared.json", "--interference",
+                          "thesis",
+                          "--duration-s", "0.5"],
     "scenario placement": ["scenario", "placement", "{kit}/scenario.json", "--out", "{out}"],
     "sweep": ["sweep", "{kit}/sweep.toml", "--out", "{out}", "--processes", "1"],
     "capacity": ["capacity", "--profiles", "{kit}/profile.json", "--slo-ms", "100", *SHORT,

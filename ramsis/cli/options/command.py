@@ -34,7 +34,7 @@ _GROUPS = {
               "cost-per-worker cost-per-worker-s cost-per-violation cost-per-accuracy-point",
     "Schedulers and policies": "policy scheduler dispatch headroom grid objective late "
                                "batching confidence max-queue max-accuracy-step "
-                               "paper solver monitor monitor-ms told bound max-batch "
+                               "paper solver monitor monitor-ms told bound interference max-batch "
                                "levels interval-s compare cascades",
     "Service times": "service overhead-ms network-ms slowness told-slowness slow-spells",
     "Measuring": "backend batches accuracy accuracy-source device threads order percentile "

@@ -24,7 +24,7 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.errors import InvalidValueError
 from ramsis.files import write_atomic
-from ramsis.report.columns import GROUPS, SCALED, scheduler_columns
+from ramsis.report.columns import GROUPS, PLAYED, SCALED, scheduler_columns
 from ramsis.sim import Run, Workload
 from ramsis.tables import csv_text, with_values
 
@@ -35,6 +35,7 @@ _ALLOWED = ("scaling", "from_s", "stretch", "forecast", "loads", "trace", "trace
             "time_column", "load_columns", "scale", "arrivals", "duration_s", "seed", "as_json",
             "csv_file", "plot")
 
+_OF_SHARING = ("placement", "interference", "duration_s", "seed", "seeds", "as_json")
 _GROUPINGS = ("stream", "tenant", "family", "model", "copy")
 
 
@@ -106,6 +107,28 @@ def _print_groups(by: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if grouped["worst"] is not None:
             say(f"{row['scheduler']}: fairness {grouped['fairness']:.4f}, worst {by} "
                 f"{grouped['worst']} with {grouped['worst_in_time']:.4f} in time")
+
+
+def simulate_sharing(
+    path: str, seeds: range, *, interference: str, duration_s: float, as_json: bool
+) -> None:
+    """Simulate a placement of models that share GPUs, and print a row for each family."""
+    allow_options(_OF_SHARING, "is not for a placement of models that share GPUs.")
+    from ramsis.studies.sharing.gpu.interference import INTERFERENCES
+    from ramsis.studies.sharing.play.placement import (
+        play_placement,  # here, as it takes long to load
+    )
+
+    with progress("runs", len(seeds)) as advance:
+        rows, total = play_placement(path, seeds, interference=INTERFERENCES[interference],
+                                     duration_s=duration_s, on_run=advance)
+    if as_json:
+        print_json(rows, placement=path, interference=interference, duration_s=duration_s,
+                   **total)
+        return
+    print_rows(PLAYED, rows)
+    click.echo(f"\ngoodput {total['goodput_rps']:.1f} rps (at most {total['bound_rps']:.1f}), "
+               f"fairness {total['fairness']:.3f}, least in time {total['smallest_share']:.1%}")
 
 
 def simulate_scaling(

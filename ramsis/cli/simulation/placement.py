@@ -35,8 +35,8 @@ _WITH_INTERVAL = ("violation_rate", "effective_accuracy")
 def require_fleet(context: click.Context) -> None:
     """Refuse a command without ``--placement`` that does not state a fleet.
 
-    Profile, SLO and workers are required then; ``--fixed`` is refused, as only a placement has
-    fixed batches.
+    Profile, SLO and workers are required then; ``--fixed`` and ``--interference`` are refused, as
+    only a placement can be simulated with them.
     """
     for option in context.command.params:
         if option.name in ("profile_names", "slo_ms", "workers") and not context.params.get(
@@ -44,6 +44,8 @@ def require_fleet(context: click.Context) -> None:
             raise click.MissingParameter(ctx=context, param=option)
     if context.params["fixed"]:
         raise click.UsageError("--fixed is for a placement: give --placement.")
+    if context.params["interference"] is not None:
+        raise click.UsageError("--interference is for a placement: give --placement.")
 
 
 def simulate_placement_file(

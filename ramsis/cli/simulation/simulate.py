@@ -58,6 +58,7 @@ from ramsis.cli.simulation.cluster import (
     by_option,
     simulate_scaling,
     simulate_scenario,
+    simulate_sharing,
 )
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cli.simulation.sized import (
@@ -121,7 +122,7 @@ class _Entry:
 
 
 _MORE = (
-    "--models", "--fixed", "--scaling", "--bound", "--by", *MORE_ARRIVALS,
+    "--models", "--fixed", "--interference", "--scaling", "--bound", "--by", *MORE_ARRIVALS,
     "--seed", "--seeds",
     "--service", "--network-ms", "--overhead-ms", "--max-violation", "--min-effective-accuracy",
     "--min-accuracy", "--every", "--burst", "--slow-spells", "--monitor",
@@ -148,6 +149,9 @@ def _stated(
               help="Simulate a placement of `place`, without workers and schedulers.")
 @click.option("--fixed", is_flag=True,
               help="With --placement: its fixed batches, without policies.")
+@click.option("--interference", type=click.Choice(("thesis", "thesis-driver-550", "none")),
+              help="With --placement of models that share GPUs: its fixed batches, and the "
+                   "interference of models on a GPU.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to simulate.\nRepeat to compare.")
 @scheduler_option("jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony, "
@@ -206,6 +210,7 @@ def simulate_command(
     served: Served,
     placement: str | None,
     fixed: bool,
+    interference: str | None,
     policies: tuple[str, ...],
     scheduler_texts: tuple[str, ...],
     scaling: tuple[str, ...],
@@ -242,7 +247,9 @@ def simulate_command(
     those of another scheduler, one of each type, by their capacity.
 
     With --placement the file alone says what serves whom: all families at once, each with its
-    demand and SLO, by policies made for its stations or (--fixed) by the placement's batches.
+    demand and SLO, by policies made for its stations or (--fixed) by the placement's batches. With
+    --interference models share GPUs: rows have goodput, and what the segments of a request's way
+    take.
 
     With --scaling the fleet starts and stops workers as scaling policies and rules say: rows have
     worker-seconds, those of workers that start and leave included, violations and effective
@@ -267,6 +274,10 @@ def simulate_command(
       $ ramsis simulate --placement placement.json --duration-s 5
       $ ramsis simulate --scaling scaled --scaling hpa:target=0.7 --trace day --scale 0.3
     """
+    if placement is not None and interference is not None:
+        simulate_sharing(placement, seeds, interference=interference,
+                         duration_s=workload.constant_s, as_json=output.as_json)
+        return
     if placement is not None:
         simulate_placement_file(placement, fixed=fixed, duration_s=workload.constant_s,
                                 seeds=seeds, output=output)

@@ -1,4 +1,4 @@
-"""Placements of models that share GPUs are played."""
+"""Placements of models that share GPUs are played by `ramsis simulate`."""
 
 import json
 
@@ -12,7 +12,7 @@ from ramsis.studies.sharing.presets import gpu_sharing, usher
 from tests.placement.samples import problem, shared_problem, value_row
 
 
-def test_a_placement_is_played(tmp_path):
+def test_a_placement_is_played(run, tmp_path):
     path = tmp_path / "shared.json"
     write_placement(usher(shared_problem()), path)
     cluster, replicas = cluster_of_placement(path, duration_s=2)
@@ -23,6 +23,13 @@ def test_a_placement_is_played(tmp_path):
     assert total["goodput_rps"] == pytest.approx(by_hand.goodput_rps)
     assert [row["family"] for row in rows] == ["vision", "text"]
     assert total["goodput_rps"] <= total["bound_rps"]
+    ran = run("simulate", "--placement", str(path), "--interference", "thesis", "--seed", "3",
+              "--duration-s", "2", "--json")
+    assert ran.code == 0
+    assert json.loads(ran.out)["goodput_rps"] == pytest.approx(by_hand.goodput_rps)
+    shown = run("simulate", "--placement", str(path), "--duration-s", "1", "--interference",
+                "none")
+    assert "goodput" in shown.out
 
 
 def test_shares_are_those_of_the_preset(tmp_path):
@@ -31,7 +38,7 @@ def test_shares_are_those_of_the_preset(tmp_path):
     assert {r.mps_share for r in replicas} == {None}
 
 
-def test_what_cannot_be_played_is_refused(tmp_path):
+def test_what_cannot_be_played_is_refused(run, tmp_path):
     path = tmp_path / "policies.json"
     known = problem(values=[{"family": "text", "rows": [value_row(load_qps=60)]}],
                     families=[{"name": "text", "demand_qps": 40, "slo_ms": 200}],
@@ -44,5 +51,7 @@ def test_what_cannot_be_played_is_refused(tmp_path):
     document = json.loads(path.read_text())
     document["groups"][0]["uses"][0]["mps_share"] = 0.9
     path.write_text(json.dumps(document))
-    with pytest.raises(InputFileError, match="shared out twice"):
-        cluster_of_placement(path)
+    ran = run("simulate", "--placement", str(path), "--interference", "thesis")
+    assert ran.code == 3
+    assert ran.err.count("\n") == 1
+    assert "shared out twice" in ran.err
