@@ -33,14 +33,16 @@ def _kind(what: str, step: str, *taken_by: str) -> _Kind:
 
 
 _DOCUMENTS = ("validate", "report", "verify")
+_CONFIGURATIONS = ("export kubernetes", "export ray-serve")
+_EXPORTS = ("export c", "export go", "export triton", *_CONFIGURATIONS)
 _POLICIES = _kind("a folder of policies", "`ramsis analyze {0}` or --policy {0} takes it",
-                  "analyze", "serve", "export", "--policy", *_DOCUMENTS)
+                  "analyze", "serve", *_EXPORTS, "--policy", *_DOCUMENTS)
 _FOLDERS = {  # by a file that is in them
     "manifest.json": _POLICIES,
     "plan.json": _kind("the folder of a plan", "`ramsis report {0} --out PAGE.html` shows it; its "
                        "policies are in a folder there", "report", "validate"),
     "scaling.json": _kind("a scaling policy", "`ramsis serve {0}` scales workers by it", "serve",
-                          "export", "report", "--scaling", "--advise", "validate"),
+                          *_CONFIGURATIONS, "report", "--scaling", "--advise", "validate"),
     "results.csv": _kind("the folder of a sweep", "`ramsis report {0} --out PAGE.html` shows it",
                          "report", "sweep"),
 }
@@ -50,25 +52,25 @@ _FORMATS = {
     "ramsis.profile": _kind("a profile file", "--profiles {0} takes it", "--profiles", "profile",
                             *_DOCUMENTS),
     "ramsis.policy": _kind("a policy file", "`ramsis analyze {0}` or --policy {0} takes it",
-                           "analyze", "policy", "export", "--policy", *_DOCUMENTS),
+                           "analyze", "policy", *_EXPORTS, "--policy", *_DOCUMENTS),
     "ramsis.sized-policy": _kind("a policy file for requests with a size", "--policy {0} of "
                                  "`ramsis simulate --sizes` takes it", "--policy", "validate"),
     "ramsis.sized-manifest": _kind("the manifest of policies for requests with a size", "its "
                                    "folder is for --policy DIR of `ramsis simulate --sizes`",
-                                   "--policy", "validate"),
+                                   "validate"),
     "ramsis.manifest": _kind("the manifest of a folder of policies", "its folder is for `ramsis "
-                             "analyze DIR` or --policy DIR", *_POLICIES.taken_by),
+                             "analyze DIR` or --policy DIR", *_DOCUMENTS),
     "ramsis.placement-problem": _kind("a placement problem", "`ramsis place` takes it", "place",
                                       *_DOCUMENTS),
     "ramsis.placement": _kind("a placement", "`ramsis place` and --placement take it", "place",
-                              "--placement", "export", "serve", "simulate", *_DOCUMENTS),
+                              "--placement", "export mig", "serve", "simulate", *_DOCUMENTS),
     "ramsis.value-table": _kind("a value table", "`ramsis place` takes it", "place", *_DOCUMENTS),
     "ramsis.scenario": _kind("a scenario", "`ramsis simulate {0}` and `ramsis scenario` take it",
                              "scenario", "simulate", "bound", "sweep", *_DOCUMENTS),
     "ramsis.plan": _kind("a plan", "`ramsis report {0} --out PAGE.html` shows it; its policies "
                          "are in a folder beside it", *_DOCUMENTS),
     "ramsis.scaling": _kind("a scaling policy", "`ramsis serve {0}` scales workers by it", "serve",
-                            "export", "--advise", *_DOCUMENTS),
+                            *_CONFIGURATIONS, "--advise", *_DOCUMENTS),
     "ramsis.agent": _kind("a trained agent", "`ramsis simulate --scheduler rl` takes it",
                           "simulate",
                           *_DOCUMENTS),

@@ -160,7 +160,8 @@ def _run(arguments: Sequence[str] | None) -> int:
                      "--max-queue needs less", _USAGE)
     except OSError as error:
         _drop_output()
-        return _fail(f"cannot write the output ({error.strerror})", _USAGE)
+        what = "cannot write the output" if error.filename is None else str(error.filename)
+        return _fail(f"{what} ({error.strerror})", _USAGE)
     return result if isinstance(result, int) else 0
 
 
@@ -181,7 +182,8 @@ def _fail(message: str, code: int) -> int:
     """Print an error in one line."""
     line = printable(" ".join(message.split())).encode("utf-8", "backslashreplace").decode()
     line = line if len(line) <= _LONGEST else line[:_LONGEST - 3] + "..."
-    click.echo(f"error: {line}", err=True)
+    with contextlib.suppress(OSError):  # where stderr is on a full disk
+        click.echo(f"error: {line}", err=True)
     return code
 
 

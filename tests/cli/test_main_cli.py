@@ -180,3 +180,7 @@ def test_output_that_cannot_be_written_gets_one_line():
     ran = python("from ramsis.cli.main import main; main(['--help'])", shell="{} > /dev/full")
     assert ran.returncode == 2
     assert ran.stderr == "error: cannot write the output (No space left on device)\n"
+
+
+def test_a_name_that_is_too_long_is_named(run):
+    refused(run("arrivals", "fit", "x" * 300), 2, "x" * 300, "File name too long")
