@@ -23,7 +23,7 @@ from pathlib import Path
 PACKAGES = ("ramsis", "placement_milp")
 SHIPPED = ("ramsis/profiles/shipped/digits-cpu.json", "ramsis/py.typed",
            "ramsis/profiles/shipped/sharing/v100.csv",
-           "ramsis/policy/policy-1.schema.json", "ramsis/sized/sized-policy-1.schema.json")
+           "ramsis/policy/policy-1.schema.json", "ramsis/policy/manifest-1.schema.json")
 """Files that are no modules, and that an installation must have."""
 
 

@@ -35,11 +35,11 @@ from ramsis.runtime.sized import (
     SizedPlan,
     SizedTables,
 )
-from ramsis.schemas import check_schema
 from ramsis.sim.result import Estimate
 from ramsis.sim.workload import ConstantLoad
 from ramsis.sized.bound import upper_bound
 from ramsis.sized.problem import SizedProblem
+from ramsis.sized.records import SizedFile
 from ramsis.sized.rule import IndexRule
 from ramsis.sized.schedulers import ReplannedDP, SizedScheduler
 from ramsis.sized.search import class_shares, fit_rule, steps
@@ -355,26 +355,11 @@ def read_sized(path: str | os.PathLike[str]) -> list[SizedPolicy]:
 
 
 def validate_sized(path: str | os.PathLike[str]) -> list[SizedPolicy]:
-    """Read policies like :func:`read_sized`; check schema and consistency of the numbers, too."""
+    """Read policies like :func:`read_sized`; check all fields, and the promise's consistency."""
     policies = read_sized(path)
     for policy in policies:
-        where = f"{path} ({policy.load_qps:g} QPS)"
-        check_schema(dict(policy.document), "ramsis.sized", "sized-policy-1", where)
-        expected = policy.expectations
-        effective = (expected["accuracy"] or 0.0) * (1.0 - expected["violation_rate"])
-        if abs(effective - expected["effective_accuracy"]) > _TOLERANCE:
-            raise InputFileError("not accuracy * (1 - violation_rate)",
-                                 where=f"{where}: expectations.effective_accuracy",
-                                 value=expected["effective_accuracy"], allowed=f"{effective}")
-        if expected["value"] > (expected["upper_bound"] + expected["upper_bound_half_width"]
-                                  + (expected["effective_accuracy_half_width"] or 0.0)):
-            raise InputFileError("above the upper bound", where=f"{where}: expectations.value",
-                                 value=expected["value"],
-                                 allowed=f"at most {expected['upper_bound']:.6f}")
-        share = sum(entry["share"] for entry in expected["by_class"])
-        if abs(share - 1.0) > _TOLERANCE:
-            raise InputFileError("shares do not sum to 1", value=share,
-                                 where=f"{where}: expectations.by_class")
+        item = Fields(policy.document, f"{path} ({policy.load_qps:g} QPS)")
+        SizedFile.from_fields(item).expectations.check_figures(item.child("expectations"))
     return policies
 
 
@@ -391,7 +376,7 @@ def for_load(policies: Sequence[SizedPolicy], load_qps: float | None) -> SizedPo
 
 
 def _policy(document: dict[str, Any], where: str) -> SizedPolicy:
-    """Read a policy's document; what lookups and promises do not need is for its schema."""
+    """Read a policy's document; what lookups and promises do not need stays unread."""
     fields = Fields(document, where)
     tables = SizedTables.from_fields(fields)
     fields.number("load_qps", POSITIVE)

@@ -25,12 +25,13 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import Arrivals
+from ramsis.fields import Fields
 from ramsis.runtime.sized import SizedTables
 from ramsis.runtime.sized_dispatcher import SizedDispatcher
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
-from ramsis.schemas import check_schema
 from ramsis.sim.result import Estimate
 from ramsis.sized.policy import SizedPolicy, certified_gap, measured_again, read_sized
+from ramsis.sized.records import SizedFile
 from ramsis.sized.rule import RuleNumbers, RuleSpace
 from ramsis.verify.checks import Check, close, exactly
 
@@ -45,7 +46,7 @@ def verify_sized(path: str | os.PathLike[str], *, tolerance: float) -> tuple[Che
     ``tolerance`` is the largest difference between figures that follow from each other.
     """
     (policy,) = read_sized(path)
-    check_schema(dict(policy.document), "ramsis.sized", "sized-policy-1", os.fspath(path))
+    SizedFile.from_fields(Fields(policy.document, os.fspath(path)))
     return checks(policy, measured_again(policy), _played(policy), tolerance)
 
 

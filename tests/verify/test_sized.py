@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ramsis.errors import InputFileError
+from ramsis.fields import Fields
 from ramsis.files import canonical_json, read_json
 from ramsis.runtime.sized import SizedTables
 from ramsis.runtime.sized_dispatcher import SizedDispatcher
 from ramsis.sized import policy, search
 from ramsis.sized.policy import SizedPolicy, generate_sized, write_sized
+from ramsis.sized.records import SizedFile
 from ramsis.verify import sized
 from ramsis.verify.sized import verify_sized
 from scripts.sized import CELLS
+from tests import changes
 from tests.verify.mutations import numbers, put
 
 TOLERANCE = 1e-4
@@ -105,3 +109,22 @@ def test_a_file_whose_problem_cannot_be_is_refused(document, tmp_path):
 def test_more_runs_than_are_ever_made_are_refused(document, tmp_path):
     with pytest.raises(InputFileError, match=r"runs.*64"):
         failing(changed(document, ("expectations", "runs"), 10**8), tmp_path)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (changes.put("expectations", "padding", value=-0.1),
+     "expectations.padding: not a valid number: got -0.1; allowed: a fraction in"),
+    (changes.drop("expectations", "accuracy"), "expectations.accuracy: field is missing"),
+    (changes.put("expectations", "by_class", 0, "share", value=None),
+     r"expectations.by_class\[0\].share: not a valid number: got None"),
+    (changes.put("inputs", "times", 0, "law", value="mean"), r"inputs.times\[0\].law: unknown"),
+    (changes.put("inputs", "seed", value=-1), "inputs.seed: not a valid number: got -1"),
+    (changes.drop("arrivals", "process"), "arrivals.process: field is missing"),
+    (changes.put("numbers", "speed", value=1.0), "numbers.speed: unknown field"),
+    (changes.put("color", value="red"), "color: unknown field"),
+])
+def test_a_field_that_breaks_the_format_is_refused(document, change, message):
+    broken = deepcopy(document)
+    change(broken)
+    with pytest.raises(InputFileError, match=rf"^a\.json: {message}"):
+        SizedFile.from_fields(Fields(broken, "a.json"))
