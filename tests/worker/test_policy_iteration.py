@@ -66,7 +66,8 @@ def check_solved(problem: WorkerProblem, solution: NodeSolution) -> None:
     """Finite, admissible, converged, and within what accuracies allow."""
     certificate, evaluation = solution.certificate, solution.evaluation
     assert certificate.converged
-    assert certificate.lower_bound <= evaluation.gain <= certificate.upper_bound
+    assert certificate.lower_bound <= solution.gain <= certificate.upper_bound
+    assert evaluation.gain == pytest.approx(solution.gain, abs=1e-12)
     assert certificate.gap < 1e-8
     assert certificate.bellman_residual < 1e-8
     assert certificate.truncated_mass < 1e-10
