@@ -272,7 +272,7 @@ def test_the_command_refuses_what_it_cannot_judge(run, tiny_file, tmp_path):
     path = tmp_path / "other.csv"
     path.write_text("came_ms,net\n1,small\n2,small\n")
     base = ["audit", path, "--profiles", tiny_file, "--workers", 1]
-    refused(run(*base), 3, "other.csv", "arrival_s")
+    refused(run(*base), 3, "other.csv", "no column says the arrival of requests")
     refused(run(*base, "--column", "arrival=came_ms"), 3, "no deadline", "--slo-ms")
     refused(run(*base, "--column", "arrival"), 2, "FIELD=NAME")
     refused(run(*base, "--column", "colour=net"), 2, "no such field")
