@@ -41,6 +41,7 @@ from ramsis.policy.records import HeadroomRecord, Interval, Replay  # noqa: E402
 from ramsis.profiles.tails import Tail  # noqa: E402
 from ramsis.records import Record, readers_of  # noqa: E402
 from ramsis.scaling.policy_file import ScalingFile  # noqa: E402
+from ramsis.schemas import read_schema  # noqa: E402
 
 project = "ramsis"
 author = "The ramsis developers"
@@ -188,13 +189,16 @@ _SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "interval": Interval.schema,
     "headroom": HeadroomRecord.schema,
     "tail": Tail.schema,
-    "profile": ramsis.profiles.ProfileSet.schema}
+    "profile": ramsis.profiles.ProfileSet.schema,
+    "policy": lambda: read_schema("ramsis.policy", "policy-1"),
+    "manifest": lambda: read_schema("ramsis.policy", "manifest-1")}
 
 
 def _schema_fields(schema: dict[str, Any], path: str) -> str:
     """A row for each field of an object of a JSON schema: its default and its description."""
     def named(node: dict[str, Any]) -> dict[str, Any]:
-        node = node["anyOf"][0] if "type" in node.get("anyOf", [{}])[-1] else node  # or null
+        if "type" in node.get("anyOf", [{}])[-1]:  # or null
+            node = node["anyOf"][0] | {key: node[key] for key in node.keys() - {"anyOf"}}
         return schema["$defs"][node["$ref"].rpartition("/")[2]] | node if "$ref" in node else node
 
     def entry(node: dict[str, Any]) -> dict[str, Any]:
@@ -207,11 +211,13 @@ def _schema_fields(schema: dict[str, Any], path: str) -> str:
     def cells(name: str) -> tuple[str, str]:
         field = named(node["properties"][name])
         default = field.get("default")
-        constant = f"`{field['const']}`" if "const" in field else ""
+        text = " ".join(field.get("description", "").split())
+        allowed = [field["const"]] if "const" in field else field.get("enum", ())
+        listed = ", ".join(f"`{value}`" for value in allowed if str(value) not in text)
         return ("required" if name in node["required"] else "optional" if default is None
                 else f"`{default:g}`" if isinstance(default, float)
                 else f"`{json.dumps(default)}`".replace('"', ""),
-                _marked(" ".join(field.get("description", constant).split())))
+                f"{_marked(text)} {listed}".strip())
 
     return texts.markdown(("field", "default", "meaning"), (
         [", ".join(f"`{name}`" for name in names), *same]

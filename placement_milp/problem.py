@@ -75,8 +75,8 @@ def _schema_by_kind(
 class Family(Record):
     """An application: requests that any variant of its family can answer."""
 
-    name: Annotated[str, "Unique."]
-    demand_qps: Annotated[float, _DEMAND, "Queries per second."]
+    name: Annotated[str, "Name of the family, unique."]
+    demand_qps: Annotated[float, _DEMAND, "Requests per second."]
     slo_ms: Annotated[Positive, "Deadline after arrival."]
     weight: Annotated[Positive, "Weight of a request of this family in the objective."] = 1.0
     min_accuracy: Annotated[
@@ -94,15 +94,15 @@ class Family(Record):
 class WorkerType(Record):
     """Equal workers: number, memory, cost, and the instances that a GPU can be divided into."""
 
-    name: Annotated[str, "Unique."]
+    name: Annotated[str, "Name of the worker type, unique."]
     count: Annotated[
-        int, Whole(0, MAX_WORKERS), "Workers there are, or the most that can be rented."]
+        int, Whole(0, MAX_WORKERS), "Number of workers, or the most that can be rented."]
     memory_mb: Annotated[
-        Positive, "Memory of a worker for variants; with partitions that of the largest instance."]
+        Positive, "Memory of a worker for variants; with partitions, of the largest instance."]
     cost_per_hour: Annotated[NonNegative, "Cost per hour of a worker in use."] = 0.0
     latency_like: Annotated[
         str | None,
-        "Another type, whose latencies apply where a variant lists none for this one.",
+        "Another worker type, whose latencies apply where a variant lists none for this one.",
     ] = None
     relative_speed: Annotated[
         Positive, "Factor that the latencies of that type are divided by."] = 1.0
@@ -205,7 +205,7 @@ class Latency(Record):
 class Variant(Record):
     """A model that answers the requests of one family."""
 
-    name: Annotated[str, "Unique."]
+    name: Annotated[str, "Name of the variant, unique."]
     family: Annotated[str, "Name of the family that the variant belongs to."]
     accuracy: Fraction
     memory_mb: Annotated[
@@ -213,7 +213,7 @@ class Variant(Record):
     load_ms: Annotated[NonNegative, "Time to load the variant onto a worker."] = 0.0
     latency: Annotated[
         tuple[Latency, ...], EMPTY,
-        "By worker type and batch; may be empty for a variant that only value tables use.",
+        "Latencies by worker type and batch; may be empty if only value tables use the variant.",
     ] = ()
 
     @classmethod
@@ -285,7 +285,7 @@ class Rules(Record):
         "Share of the SLO that a batch may take; the rest is for gathering it.",
     ] = 0.5
     variants_per_worker: Annotated[
-        int, Whole(1, 2), "Most variants that share a worker."] = 1
+        int, Whole(1, 2), "Largest number of variants that share a worker."] = 1
     interference: Annotated[
         float, at_least(1), "Factor on the latencies of variants that share a worker."] = 1.0
     max_workers: Annotated[int | None, "Maximum number of workers in use."] = None

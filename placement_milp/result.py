@@ -54,7 +54,7 @@ class Group(WrittenRecord):
 
     worker_type: Annotated[str, "Name of the type of these workers."]
     workers: Annotated[
-        tuple[str, ...], "Alike; every `together` of them in turn are one sub-fleet."]
+        tuple[str, ...], "Names of these workers; each `together` of them in turn form a station."]
     together: Annotated[
         Count,
         "Workers of a station, which one policy serves; rates and loads are those of one "
@@ -73,11 +73,11 @@ class CutGpu(WrittenRecord):
     """Partitioned GPU in use, with its instances."""
 
     gpu: Annotated[str, "Name of the GPU."]
-    worker_type: Annotated[str, "Type of worker that it is."]
-    instances: Annotated[tuple[str, ...], "Instances as INSTANCE@START, idle ones too."]
+    worker_type: Annotated[str, "Worker type of the GPU."]
+    instances: Annotated[tuple[str, ...], "Its instances as INSTANCE@START, with idle ones."]
     made: Annotated[tuple[str, ...], EMPTY, "Instances that have to be made."]
     destroyed: Annotated[
-        tuple[str, ...], EMPTY, "Instances that it has now and that have to go."]
+        tuple[str, ...], EMPTY, "Present instances that have to be destroyed."]
     cost_per_hour: Annotated[NonNegative, "Cost per hour of the GPU."]
 
 
@@ -118,7 +118,7 @@ class Stage(WrittenRecord):
 
     metric: Annotated[str, "Metric that was optimised."]
     objective: Annotated[float, "Value of the metric that was reached."]
-    dual_bound: Annotated[float, "Bound on the metric that no placement passes."]
+    dual_bound: Annotated[float, "Bound on the metric of every placement."]
     gap: Annotated[NonNegative, "Difference of bound and objective, relative to the objective."]
 
 

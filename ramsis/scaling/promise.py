@@ -93,7 +93,7 @@ class Promise(WrittenRecord):
         PromisedFigure | None,
         "Workers, violations and missed accuracy at the prices, in worker-seconds per second.",
     ] = None
-    confidence: Annotated[Fraction, "Of all intervals."] = CONFIDENCE
+    confidence: Annotated[Fraction, "Level of all intervals."] = CONFIDENCE
 
     def meets(self, target: Targets) -> bool:
         """Return whether the promised means reach the target."""

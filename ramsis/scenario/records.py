@@ -57,19 +57,19 @@ def _models(item: Fields, key: str) -> tuple[str, ...]:
 class ScenarioWorkerType(Record):
     """Type of identical workers in a scenario."""
 
-    name: Annotated[str, "Unique."]
-    count: Annotated[Count, "Number of such workers."]
+    name: Annotated[str, "Name of the worker type, unique."]
+    count: Annotated[Count, "Number of workers of the type."]
     memory_mb: Annotated[
-        Positive | None, "Of one worker for models; any number of them fits if absent."] = None
+        Positive | None, "Memory of one worker for models; all models fit if absent."] = None
     max_models: Annotated[
         Count | None,
-        "Most models that a worker holds at a time, those included that are being loaded.",
+        "Most models that a worker holds at a time, with those that are being loaded.",
     ] = None
     cores: Annotated[Count, "Cores of one worker, for processing before and after inference."] = 1
     lanes: Annotated[Count, "Most batches that a worker runs at a time."] = 1
     load_mb_per_s: Annotated[
         Positive | None,
-        "Rate at which models are loaded that state no time; they take none if absent.",
+        "Rate of loading models without a stated loading time; loading takes no time if absent.",
     ] = None
     loading: Annotated[
         str, LOADINGS,
@@ -80,7 +80,7 @@ class ScenarioWorkerType(Record):
     scale_up_ms: Annotated[
         NonNegative, "Time from the order to start a worker until it is active."] = 0.0
     active: Annotated[
-        int | None, "How many workers are active at the start; all if absent."] = None
+        int | None, "Number of workers that are active at the start; all if absent."] = None
 
     def check(self, item: Fields) -> None:
         """Refuse more active workers than the count."""
@@ -106,8 +106,8 @@ class BatchTime(Record):
     ] = None
     quantiles_ms: Annotated[
         tuple[Positive, ...],
-        "Instead of latency_ms: quantiles at the midpoints of as many equal parts of a time that "
-        "is drawn, rising.",
+        "Instead of latency_ms, a random time: its rising quantiles at the midpoints of as many "
+        "equal parts.",
     ] = ()
 
     @classmethod
@@ -158,7 +158,8 @@ class Inference(Record):
 class ScenarioModel(Record):
     """A model, or several copies of it that count as separate models."""
 
-    name: Annotated[str, "Unique. Several copies are called NAME-1 to NAME-copies."]
+    name: Annotated[
+        str, "Name of the model, unique; several copies are called NAME-1 to NAME-copies."]
     latency: Annotated[
         tuple[BatchTime, ...],
         "A batch of a size that is not listed runs as the next larger one that is; a worker type "
@@ -166,13 +167,13 @@ class ScenarioModel(Record):
     ]
     memory_mb: Annotated[NonNegative, "Memory of the loaded model."] = 0.0
     load_ms: Annotated[
-        NonNegative | None, "Time to load it; memory over bandwidth if absent."] = None
+        NonNegative | None, "Time to load the model; memory over bandwidth if absent."] = None
     first_load_ms: Annotated[
         NonNegative | None,
-        "Time of the first load in the whole cluster; as any other if absent.",
+        "Time of the first load in the whole cluster; that of any other load if absent.",
     ] = None
-    load: Annotated[tuple[LoadTime, ...], "Times by worker type that differ from these."] = ()
-    copies: Annotated[Count, "Models of this kind, called NAME-1, NAME-2 and so on."] = 1
+    load: Annotated[tuple[LoadTime, ...], "Loading times of worker types that differ."] = ()
+    copies: Annotated[Count, "Number of models of this kind, called NAME-1, NAME-2 and so on."] = 1
     inference: Annotated[Inference, "How long a run of the model takes."] = field(
         default_factory=Inference)
     family: Annotated[
@@ -193,36 +194,37 @@ class ScenarioModel(Record):
 class Stream(Record):
     """Stream of requests for one model, with its deadline and workload."""
 
-    name: Annotated[str, "Unique."]
+    name: Annotated[str, "Name of the stream, unique."]
     model: Annotated[
         str,
-        "A model, or one copy; the requests of a model with several copies go to them at random.",
+        "Model or copy that is asked for; requests of a model with several copies go to them at "
+        "random.",
     ]
     workload: Annotated[
-        WorkloadOf, Reader(_workload, workload_schema()), "When requests come."]
+        WorkloadOf, Reader(_workload, workload_schema()), "When requests arrive."]
     slo_ms: Annotated[Positive, "Deadline after arrival."]
     earliest_ms: Annotated[
-        NonNegative, "An answer earlier than this after arrival is not in time either."] = 0.0
+        NonNegative, "Answers earlier than this after arrival are not in time."] = 0.0
     shares: Annotated[
         tuple[NonNegative, ...], "Weights of the copies in the requests; equal if absent."] = ()
-    tenant: Annotated[str, "Tenant whose requests these are."] = ""
-    pre_ms: Annotated[NonNegative, "Processing before inference, on a machine."] = 0.0
-    post_ms: Annotated[NonNegative, "Processing after inference."] = 0.0
+    tenant: Annotated[str, "Tenant that sends the requests."] = ""
+    pre_ms: Annotated[NonNegative, "Time of processing on a machine before inference."] = 0.0
+    post_ms: Annotated[NonNegative, "Time of processing after inference."] = 0.0
     cores: Annotated[
         int,
-        "Of the machine, that a request holds from its start to its end; 1 where there is "
-        "processing or network time, else 0, if absent.",
+        "Cores of the machine that a request holds from its start to its end; if absent, 1 where "
+        "there is processing or network time, else 0.",
     ] = 0
-    network_ms: Annotated[NonNegative, "Time to an inference that runs on another machine."] = 0.0
-    network_back_ms: Annotated[NonNegative, "Time back from there."] = 0.0
+    network_ms: Annotated[NonNegative, "Time to send a request to another machine."] = 0.0
+    network_back_ms: Annotated[NonNegative, "Time to send its answer back."] = 0.0
     best_effort: Annotated[
         bool,
-        "Whether its requests give way to those of other streams; by the schedulers sigmaos….",
+        "Whether its requests give way to other streams; only the σOS schedulers know it.",
     ] = False
     after: Annotated[
         str | None,
-        "Another stream: the time of this one begins when all its requests have been answered or "
-        "dropped.",
+        "Name of another stream: this one begins when all requests of that one have been answered "
+        "or dropped.",
     ] = None
 
     @property
