@@ -2,15 +2,66 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
-from ramsis.compiling import dot, njit, put
+from ramsis.compiling import dot, index, njit
+
+_UNDERFLOW = 1e-280  # weights below it are computed by their logarithms
+
+
+class _Steps(NamedTuple):
+    """Terms of a recurrence over phases, for some edges side by side."""
+
+    below: FloatArray
+    step: FloatArray
+    rest: FloatArray
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _joint_below(
+    share: NDArray[np.float64],
+    used: tuple[int, int, int, int],
+    growth: NDArray[np.float64],
+    edges: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+    steps: _Steps,
+    joint: NDArray[np.float64],
+) -> None:
+    """Write Σ_p share[p, i]·P(Bin(count + p, y) >= order) for i and each edge y into ``joint``.
+
+    ``used`` bounds the p and the i. ``edges`` are y, the probability at p = 0, and the logarithm
+    of P(Bin(count, y) = order - 1), which may underflow at first and grows with p by
+    ``growth``·(1 − y), ``growth[p]`` = (count + p + 1)/(count + p + 2 − order). The edges are
+    independent of each other, so that processors take several at a time.
+    """
+    first, last, low, high = used
+    (y, at_first, log_weight), (below, step, rest) = edges, steps
+    count = y.size
+    joint[low:high, :count] = 0.0
+    for e in range(count):
+        below[e], rest[e] = at_first[e], 1.0 - y[e]
+        step[e] = y[e] * np.exp(log_weight[e])
+        if step[e] < _UNDERFLOW:
+            step[e], rest[e] = 0.0, -1.0  # as a mark
+    for p in range(last):
+        for i in range(low, high if p >= first else low):
+            weight, row = share[p, i], joint[i]
+            for e in range(index(count)):
+                row[e] += weight * below[e]
+        more = growth[p]
+        for e in range(index(count)):
+            below[e] += step[e]
+            step[e] *= more * rest[e]
+    for e in range(count):
+        if rest[e] < 0.0:
+            _by_logarithm(share, used, growth, y[e], at_first[e], log_weight[e], joint[:, e])
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _by_logarithm(
     share: NDArray[np.float64],
     used: tuple[int, int, int, int],
     growth: NDArray[np.float64],
@@ -19,16 +70,11 @@ def _joint_below(
     log_weight: float,
     joint: NDArray[np.float64],
 ) -> None:
-    """Write Σ_p share[p, i]·P(Bin(count + p, y) >= order) for each i into ``joint``.
-
-    ``used`` bounds the p and the i; ``below`` is the probability at p = 0 and ``log_weight`` the
-    logarithm of P(Bin(count, y) = order - 1), which may underflow at first and grows with p by
-    ``growth``·(1 − y), ``growth[p]`` = (count + p + 1)/(count + p + 2 − order).
-    """
+    """Write the sums of :func:`_joint_below` for one edge whose first step underflows."""
     first, last, low, high = used
     joint[low:high] = 0.0
     step = y * np.exp(log_weight)
-    tiny = step < 1e-280
+    tiny = step < _UNDERFLOW
     for p in range(last):
         if p >= first:
             for i in range(low, high):
@@ -40,7 +86,7 @@ def _joint_below(
         elif ratio > 0.0:
             log_weight += np.log(ratio)
             step = y * np.exp(log_weight)
-            tiny = step < 1e-280
+            tiny = step < _UNDERFLOW
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -101,7 +147,7 @@ def partial_batch_rows(
     start : (P+1,)
         Where the edges of each batch begin; it has one bin more than edges.
     edges : three arrays (E,)
-        For each edge y, below and log_weight as in ``_joint_below``.
+        y, the probability at p = 0 and the logarithm as in ``_joint_below``.
     negligible : float
         Entries up to this are left out, and rows rescaled to a sum of 1.
     size : int
@@ -118,7 +164,10 @@ def partial_batch_rows(
     indices, data = np.empty(size, dtype=np.int32), np.empty(size)
     excess = np.zeros(pairs)
     share, growth = np.empty((workers, most)), np.empty(workers)
-    total, joint, before = np.empty(most), np.empty(most), np.empty(most)
+    total, before = np.empty(most), np.empty(most)
+    joint = np.empty((most, columns.shape[1]))
+    steps = _Steps(np.empty(columns.shape[1]), np.empty(columns.shape[1]),
+                   np.empty(columns.shape[1]))
     filled = 0
     for pair in range(pairs):
         queued, slack_bin, batch, service, first_bin = batches[pair]
@@ -128,17 +177,15 @@ def partial_batch_rows(
             growth[p] = (count + p + 1.0) / (count + p + 2.0 - order)
         before[:] = 0.0  # Σ_p up to the last edge, so that a bin's mass is a difference
         kept = 0.0
-        bins = start[pair + 1] - start[pair]
+        at, bins = start[pair], start[pair + 1] - start[pair]
+        _joint_below(share, used, growth, (y[at : at + bins], below[at : at + bins],
+                                           log_weight[at : at + bins]), steps, joint)
         # Edges rise: the last bin has what is below no edge.
+        joint[:, bins] = total
         for e in range(bins + 1):
-            if e < bins:
-                at = start[pair] + e
-                _joint_below(share, used, growth, y[at], below[at], log_weight[at], joint)
-            else:
-                put(total, joint)
             for i in range(used[2], used[3]):
-                mass = joint[i] - before[i]
-                before[i] = joint[i]
+                mass = joint[i, e] - before[i]
+                before[i] = joint[i, e]
                 # n' = left; what exceeds the full state's N + 1 requests is charged as excess.
                 if mass > negligible:
                     left = queued - batch + i
