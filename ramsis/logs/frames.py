@@ -36,8 +36,6 @@ def frame_of(text: str, kind: LogKind | None, where: str) -> tuple[pd.DataFrame,
         return _json(text, kind, where), 0
     if kind is not None and begin == "<":
         return _xml(text, kind, where), 0
-    if kind is not None and "#Fields:" in kind.known_by:
-        return _w3c(text), 0
     return _csv(text, kind, where), 0
 
 
@@ -159,26 +157,6 @@ def _xml(text: str, kind: LogKind, where: str) -> pd.DataFrame:
         raise InputFileError(f"not valid XML, cut off or damaged ({error})",
                              where=where) from error
     return pd.DataFrame(rows, index=np.arange(1, len(rows) + 1), dtype=object).fillna("")
-
-
-def _w3c(text: str) -> pd.DataFrame:
-    """Return the lines under ``#Fields:``; date and time are one column."""
-    import pandas as pd
-
-    names: list[str] = []
-    rows: list[dict[str, str]] = []
-    numbers: list[int] = []
-    for number, line in enumerate(io.StringIO(text), start=1):
-        if line.startswith("#Fields:"):
-            names = line.split()[1:]
-        cells = line.split()
-        if line.startswith("#") or len(cells) != len(names):
-            continue
-        row = dict(zip(names, cells, strict=True))
-        row["date time"] = f"{row.pop('date', '')} {row.pop('time', '')}"
-        rows.append(row)
-        numbers.append(number)
-    return pd.DataFrame(rows, index=np.array(numbers, dtype=int), dtype=object).fillna("")
 
 
 def _csv(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:

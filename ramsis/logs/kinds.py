@@ -139,13 +139,6 @@ KINDS: tuple[LogKind, ...] = (
             {"arrival": "ms", "finish": "ms"}, mixed=True,
             line=_line(r"REQUEST\t(?:[^\t]*\t)*?(?P<arrival>\d{13})\t(?P<finish>\d{13})\t"
                        r"(?P<success>OK|KO)(?:\t.*)?")),
-    LogKind("Yandex.Tank's phout", {"arrival": "time", "duration": "interval_real",
-                                    "status": "proto_code", "error": "net_code"},
-            {"arrival": "s", "duration": "us"},
-            line=_line(r"\d{10}\.\d{3}\t[^\t]*(?:\t\d+){10}"),
-            header=("time", "tag", "interval_real", "connect_time", "send_time", "latency",
-                    "receive_time", "interval_event", "size_out", "size_in", "net_code",
-                    "proto_code")),
     # Proxies and load balancers.
     LogKind("Envoy's access log", {"arrival": "start_time", "duration": "duration", **_plain(
         "status", "request"), "worker": "upstream_host"}, {"duration": "ms"}, line=_line(
@@ -201,11 +194,6 @@ KINDS: tuple[LogKind, ...] = (
                            "request": "uri", **_plain("status", "method")},
             {"arrival": "ms", "duration": "ms"},
             known_by=("started_at", "latencies.request", "status")),
-    LogKind("Cloudflare's Logpush", {
-        "arrival": "EdgeStartTimestamp", "finish": "EdgeEndTimestamp",
-        "status": "EdgeResponseStatus", "method": "ClientRequestMethod",
-        "request": "ClientRequestURI"},
-        known_by=("EdgeStartTimestamp", "EdgeEndTimestamp", "EdgeResponseStatus")),
     LogKind("Azure Front Door's access log", {
         "finish": "time", "duration": "timeTaken", "status": "httpStatusCode",
         "method": "httpMethod", "request": "requestUri"}, {"duration": "s"},
@@ -213,18 +201,6 @@ KINDS: tuple[LogKind, ...] = (
     LogKind("Application Insights' table of requests", {
         "arrival": "timestamp [UTC]", "status": "resultCode", **_plain("duration", "success")},
         {"duration": "ms"}, known_by=("timestamp [UTC]", "resultCode", "duration")),
-    LogKind("CloudFront's log", {
-        "finish": "date time", "duration": "time-taken", "status": "sc-status",
-        "method": "cs-method", "request": "cs-uri-stem"}, {"duration": "s"},
-        known_by=("#Fields:", "x-edge-location", "time-taken")),
-    LogKind("IIS's log", {
-        "finish": "date time", "duration": "time-taken", "status": "sc-status",
-        "method": "cs-method", "request": "cs-uri-stem"}, {"duration": "ms"},
-        known_by=("#Fields:", "date", "time", "time-taken")),
-    LogKind("Heroku's router log", {"finish": "time", "duration": "service", **_plain(
-        "status", "method")}, mixed=True, line=_line(
-        rf"(?P<time>{_ISO}) heroku\[router\]: at=\w+ .*\bmethod=(?P<method>\w+) .*"
-        r"\bservice=(?P<service>\d+ms) status=(?P<status>\d{3}).*")),
     # Model servers.
     LogKind("text-embeddings-inference's log", {
         "finish": "time", "duration": "total_time"}, mixed=True, line=_line(
@@ -309,7 +285,7 @@ def preamble_of(text: str) -> str:
     '# made today\\nsep=;\\n'
     """
     match = _PREAMBLE.match(text)
-    return "" if match is None or "#Fields:" in match[0] else match[0]
+    return "" if match is None else match[0]
 
 
 def kind_of(head: str) -> LogKind | Summary | None:
@@ -343,9 +319,6 @@ def head_columns(head: str) -> set[str]:
     if begin.startswith("<"):
         match = re.search(r"<testResults\b[^>]*>\s*<(?:httpS|s)ample\b([^>]*)>", begin[:4096])
         return {"<testResults", *re.findall(r"(\w+)=", match[1])} if match else set()
-    if begin.startswith("#"):
-        fields = re.search(r"^#Fields:(.*)$", begin, re.MULTILINE)
-        return {"#Fields:", *fields[1].split()} if fields else set()
     first = next(iter(begin.splitlines()), "")
     mark = max(",;\t", key=first.count)
     return {name.strip(' "') for name in first.split(mark)}

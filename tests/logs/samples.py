@@ -179,14 +179,6 @@ def kong() -> str:
         "request": {"method": "POST", "uri": "/predict"}} for row in ROWS)
 
 
-def cloudflare() -> str:
-    return _json_lines({
-        "ClientRequestMethod": "POST", "ClientRequestURI": "/predict",
-        "EdgeEndTimestamp": 1000 * round(1e6 * row.end.timestamp()),
-        "EdgeResponseStatus": row.status,
-        "EdgeStartTimestamp": 1000 * round(1e6 * row.start.timestamp())} for row in ROWS)
-
-
 def front_door() -> str:
     return _json_lines({
         "time": _iso(row.end, 6), "category": "FrontDoorAccessLog", "properties": {
@@ -200,31 +192,6 @@ def application_insights() -> str:
         f'{row.start:%I:%M:%S}.{row.start.microsecond // 1000:03d} {row.start:%p}",|a.b,'
         f"POST predict,{row.status == 200},{row.status},{1000 * row.took_s:.1f}" for row in ROWS),
         "timestamp [UTC],id,name,success,resultCode,duration")
-
-
-def iis() -> str:
-    return _lines((
-        f"{row.end:%Y-%m-%d %H:%M:%S} 10.0.0.1 POST /predict - 80 - 10.1.2.3 {row.status} 0 0 "
-        f"{round(1000 * row.took_s)}" for row in BY_END),
-        "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n"
-        "#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip "
-        "sc-status sc-substatus sc-win32-status time-taken")
-
-
-def cloudfront() -> str:
-    return _lines((
-        f"{row.end:%Y-%m-%d\t%H:%M:%S}\tFRA2\t512\t10.1.2.3\tPOST\td1.cloudfront.net\t/predict\t"
-        f"{row.status}\t{row.took_s:.3f}" for row in BY_END),
-        "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) "
-        "cs-uri-stem sc-status time-taken")
-
-
-def heroku() -> str:
-    return _lines((
-        f"{_iso(row.end, 6, '+00:00')} heroku[router]: at=info method=POST path=\"/predict\" "
-        f'host=a.b request_id=8 fwd="10.1.2.3" dyno=web.1 connect=0ms '
-        f"service={round(1000 * row.took_s)}ms status={row.status} bytes=512" for row in BY_END),
-        f"{_iso(BEGIN, 6, '+00:00')} app[web.1]: starting")
 
 
 _K6 = ("metric_name,timestamp,metric_value,check,error,error_code,group,method,name,proto,"
@@ -339,12 +306,6 @@ def gatling() -> str:
         for row in BY_END), f"RUN\ta.Sim\tsim\t{ROWS[0].start_ms}\t \t3.9\nUSER\ts\tSTART\t1")
 
 
-def phout() -> str:
-    return _lines(
-        f"{row.start.timestamp():.3f}\t#1\t{round(1e6 * row.took_s)}\t200\t30\t"
-        f"{round(1e6 * row.took_s) - 300}\t70\t0\t31\t99\t0\t{row.status}" for row in ROWS)
-
-
 def tei() -> str:
     return _lines((
         f'{_iso(row.end, 6)}  INFO openai_embed{{total_time="{1000 * row.took_s:.3f}ms" '
@@ -423,12 +384,8 @@ LAYOUTS: dict[str, Written] = {
     "Caddy's access log": Written(caddy),
     "Traefik's access log": Written(traefik),
     "Kong's log": Written(kong),
-    "Cloudflare's Logpush": Written(cloudflare),
     "Azure Front Door's access log": Written(front_door),
     "Application Insights' table of requests": Written(application_insights),
-    "IIS's log": Written(iis, 2.0),
-    "CloudFront's log": Written(cloudfront, 2.0),
-    "Heroku's router log": Written(heroku),
     "k6's CSV": Written(k6_csv, 2.0),
     "k6's JSON": Written(k6_json),
     "vegeta's JSON": Written(vegeta_json),
@@ -441,7 +398,6 @@ LAYOUTS: dict[str, Written] = {
     "ab's -g table": Written(ab, 2.0, failures=False),
     "ghz's JSON": Written(ghz, dropped=False),
     "Gatling's simulation.log": Written(gatling, dropped=False),
-    "Yandex.Tank's phout": Written(phout),
     "text-embeddings-inference's log": Written(tei, failures=False),
     "BentoML's access log": Written(bentoml, 2.0),
     "TorchServe's access log": Written(torchserve),
