@@ -141,6 +141,8 @@ def test_a_dry_run_writes_nothing(run, tiny_file, tmp_path):
     (["--load", "300", "--min-accuracy", "0.95"], 4, ["--min-accuracy", "at most"]),
     (["--load", "300", "--cost-per-worker", "-1"], 2, ["--cost-per-worker"]),
     (["--load", "300", "--max-violation", "1.5"], 2, ["--max-violation"]),
+    (["--load", "300", "--slo-ms", "100:0.5"], 2, ["--slo-ms: shares of the SLO classes"]),
+    (["--load", "300", "--duration-s", "-1"], 2, ["--duration-s: not positive: got -1.0"]),
     (["--trace", "day", "--scale", "1e-5"], 2, ["--trace: too few requests", "allowed"]),
     (["--load", "300", "--growth", "2,1e9"], 4, ["--growth 1e+09: workers: more workers"]),
     (["--trace", "day", "--growth", "1e12"], 2, ["--growth 1e+12: load_qps: peak load"]),

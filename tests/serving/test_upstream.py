@@ -127,9 +127,9 @@ def test_an_upstream_that_does_not_fit_ends_the_start(tmp_path, capsys, change, 
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ([], "pass either --variants or --upstream"),
+    ([], "Give either --variants or --upstream"),
     (["--upstream", "http://h:1", "--variants", "v.toml"],
-     "pass either --variants or --upstream"),
+     "Give either --variants or --upstream"),
     (["--upstream", "h:1"], "not the URL of a server: got 'h:1'; allowed: http://HOST:PORT"),
 ])
 def test_options(tmp_path, capsys, options, message):

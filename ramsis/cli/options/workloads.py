@@ -82,7 +82,7 @@ class WorkloadOptions:
         """Refuse both loads and a trace, neither, bad scales, and windows of constant loads."""
         if (self.loads is None) == (self.trace is None):
             raise click.UsageError("Give either --load or --trace.")
-        check_positive(scale=self.scale)
+        check_positive(scale=self.scale, duration_s=self.constant_s)
         if every_ms is not None and self.trace is None:
             raise click.UsageError("--every is for --trace: a constant load has no windows.")
 

@@ -54,6 +54,7 @@ from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import json_option, print_classes, print_json, print_rows, say
 from ramsis.cli.planning.plan_run import CASCADES, QUEUES, RUNS, PlanRun, exact
 from ramsis.cluster import default_service
+from ramsis.cluster.cluster import merged_classes
 from ramsis.cluster.service_times import DISTRIBUTION, FIXED
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative
 from ramsis.profiles import ProfileSet
@@ -137,10 +138,11 @@ def plan(
     if workload.loads is not None and len(workload.loads) > 1:
         raise click.UsageError("--load is one number here; --trace has loads that change.")
     check_not_negative("not a cost", cost_per_worker=cost_per_worker or 0.0)
-    if served.profile_names.typed or len(served.slo_ms) > 1:
+    classes = merged_classes(served.slo_ms)
+    if served.profile_names.typed or len(classes) > 1:
         raise click.UsageError("A plan is for one profile and one SLO: see `ramsis capacity` for "
                                "several.")
-    profile, slo_ms = served.profile(), served.slo_ms[0].slo_ms
+    profile, slo_ms = served.profile(), classes[0].slo_ms
     file = served.profile_names.one
     served_words = ("--profiles", _from_anywhere(file), "--slo-ms", exact(slo_ms))
     wanted = _words({"--min-accuracy": targets.min_accuracy,

@@ -250,8 +250,7 @@ def _models(given: dict[str, Any], policies: PolicySet[Policy]) -> VariantsFile:
 
     url, file = given["upstream"], given["variants"]
     if (url is None) == (file is None):
-        raise InvalidValueError("pass either --variants or --upstream", where="serve",
-                                value=None if url is None else f"--upstream {url}")
+        raise click.UsageError("Give either --variants or --upstream.")
     return read_variants(file) if url is None else upstream_variants(url, model_names(policies))
 
 

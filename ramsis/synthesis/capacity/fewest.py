@@ -300,8 +300,8 @@ def whole_workers(bound: float) -> int:
     """Return the least whole number of workers that a bound allows; refuse too many."""
     lowest = max(1, math.ceil(bound * (1.0 - 1e-9)))  # the bound is rounded, too
     if lowest > MOST_WORKERS:
-        raise InfeasibleError("more workers than are searched for", where="workers", value=lowest,
-                              allowed=f"at most {MOST_WORKERS}")
+        raise InfeasibleError("more workers than are searched for", where="workers",
+                              value=float(f"{bound:.4g}"), allowed=f"at most {MOST_WORKERS}")
     return lowest
 
 
