@@ -11,6 +11,7 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import is_dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -132,7 +133,7 @@ def _prepare(
         lines[0] = lines[0].replace(": ", " – ")
     elif what == "class":
         lines[:] = [_SHARED.sub(lambda m: m[0].replace(", ", ","), line) for line in lines]
-        if issubclass(value, Record):  # its annotations describe the fields
+        if issubclass(value, Record) and is_dataclass(value):  # annotations describe its fields
             described = {name: field.schema.get("description")
                          for name, field in readers_of(value).items()}
             lines += ["", "Parameters", "----------", *(
