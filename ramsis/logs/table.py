@@ -53,6 +53,8 @@ _DATES = ("ISO8601", "%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S.%f", "%a %b %d %
 _DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d|\d\d?/\w{1,3}/\d{4}|\d\d\.\d\d\.\d{4} |"
                    r"[A-Z][a-z]{2} [A-Z][a-z]{2} ")
 _MOST_NAMES = 8  # of columns in a note
+_ZONE = re.compile(r"(?:Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)$")
+_MINUTE_S, _HOUR_S = 60.0, 3600.0
 _LONGEST_S = 1e8  # three years
 _SHORTEST_S = 1e-4  # smallest plausible median response time over a network
 _MODEL = re.compile(r"/(?:models|predictions)/([^/:?\s]+)")
@@ -291,8 +293,19 @@ class LogTable:
         if pd.isna(base):
             return np.full(len(texts), np.nan)
         base = base.floor("s")
-        since = (stamps - base) / pd.Timedelta(seconds=1)
-        return np.asarray(since, dtype=float) + self._after(int(base.timestamp()))
+        since = np.asarray((stamps - base) / pd.Timedelta(seconds=1), dtype=float)
+        if not _ZONE.search(first):
+            self._note_winter_time(since)
+        return since + self._after(int(base.timestamp()))
+
+    def _note_winter_time(self, local_s: FloatArray) -> None:
+        """Note that times without a zone once go back by an hour, as clocks do in autumn."""
+        back = np.flatnonzero(np.diff(local_s) < -_MINUTE_S)
+        if len(back) == 1 and -_HOUR_S <= local_s[back[0] + 1] - local_s[back[0]] <= (
+                10 * _MINUTE_S - _HOUR_S):
+            self.notes.append(
+                f"line {self.frame.index[back[0] + 1]} is an hour earlier than the one before: if "
+                "the clock went to winter time, write the zone, or the load is too low")
 
     def _after(self, base_s: int) -> int:
         """Return the seconds from the origin of all times to ``base_s``, that of a column."""

@@ -225,6 +225,13 @@ def test_units_dates_and_comments_of_other_programs(tmp_path, header, row):
     assert log.outcome.tolist() == ["late"]
 
 
+@pytest.mark.parametrize("zone", ["", "Z"])
+def test_a_clock_that_went_to_winter_time_is_noted(tmp_path, zone):
+    rows = [f"2024-10-27 {clock}{zone},5" for clock in ("02:59:50", "02:59:59", "02:00:02")]
+    log = read_request_log(written(tmp_path, "ts,latency_ms", *rows), LogFormat(slo_ms=10))
+    assert any("line 4 is an hour earlier" in note for note in log.notes) == (not zone)
+
+
 def test_columns_that_are_not_used_are_named(tmp_path):
     log = read_request_log(written(tmp_path, "ts,latency_ms,ok", "1714557600,5,true"),
                            LogFormat(slo_ms=10))
