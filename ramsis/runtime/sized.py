@@ -365,6 +365,10 @@ class SizedQueue(Generic[T]):
         self.slowness = slowness
         self._take_bins()
 
+    def alone_ms(self, size: int) -> float:
+        """Return the time of a request in a batch of its own, on the fastest model."""
+        return self.rule.single_ms[size] * self.slowness
+
     def add(self, request: T, size: int, arrival_ms: float) -> None:
         """Add a request that has arrived, in the order of arrival.
 

@@ -181,6 +181,12 @@ class SizedDispatcher(DispatcherBase[R]):
             self._last_ms = max(self._last_ms, min(arrival_ms, self._now_ms))
             self._queue.add(ticket, self._size_of(ticket.request), self._last_ms)
 
+    def _may_be_in_time(self, ticket: Ticket[R], now_ms: float) -> bool:
+        """Return whether the rule could still answer a request in time, in a batch of its own."""
+        alone_ms = self._queue.alone_ms(self._size_of(ticket.request))
+        left_ms = ticket.deadline_ms - self.overhead_ms - now_ms
+        return min(left_ms, self.tables.slo_ms) >= alone_ms
+
     def _given_up(self, tickets: Sequence[Ticket[R]]) -> Orders[R]:
         for ticket in tickets:
             del self._waiting[ticket.number]
@@ -193,8 +199,13 @@ class SizedDispatcher(DispatcherBase[R]):
             idle, queued = len(self._idle), len(self._waiting)
             free_ms = 0.0 if idle > 1 else max(min(self._ends_ms) - now_ms, 0.0)
             batch = self._queue.decide(now_ms, free_ms)
-            orders.drops.extend(ticket for ticket in batch.dropped
-                                if self._waiting.pop(ticket.number, None) is not None)
+            hopeless = [ticket for ticket in batch.dropped
+                        if self._waiting.pop(ticket.number, None) is not None]
+            # The rule knows no deadline beyond the SLO: what is due later waits on.
+            patient = [ticket for ticket in hopeless if self._may_be_in_time(ticket, now_ms)]
+            self._join(patient)
+            orders.drops.extend(ticket for ticket in hopeless
+                                if ticket.number not in self._waiting)
             members = tuple(ticket for ticket in batch.members
                             if self._waiting.pop(ticket.number, None) is not None)
             if members:
@@ -205,6 +216,6 @@ class SizedDispatcher(DispatcherBase[R]):
                 orders.starts.append(Start(
                     worker, members, self.tables.models[batch.model], len(members),
                     slack_ms - self.overhead_ms, idle, queued))
-            elif not batch.members and batch.model < 0:
+            elif not batch.members and batch.model < 0 and not patient:
                 break
         return orders

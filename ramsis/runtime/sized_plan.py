@@ -81,6 +81,10 @@ class PlannedQueue(Generic[T]):
             time_ms = self._time_ms(len(members), total)
         return SizedBatch(self._model, self._without(members), time_ms / self.slowness, dropped)
 
+    def alone_ms(self, size: int) -> float:
+        """Return the time of a request in a batch of its own."""
+        return self._time_ms(1, size)
+
     def _time_ms(self, count: int, size: int) -> float:
         return self.rule.time_ms(self._model, count, size) * self.slowness
 

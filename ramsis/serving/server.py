@@ -610,7 +610,7 @@ class Server:
         self._slots.give([query.slot])
         reason = "the deadline cannot be kept"
         # Nothing but a queue beyond the table drops a request with more time than the table knows.
-        if ticket.deadline_ms - self.front.now_ms() > self.slo_ms:
+        if self._tables is None and ticket.deadline_ms - self.front.now_ms() > self.slo_ms:
             reason = ("more samples wait than the longest queue of the policies: send fewer at "
                       "once, or make policies with a longer --max-queue")
         if self._lost and not self.front.dispatcher.workers_up:

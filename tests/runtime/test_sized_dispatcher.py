@@ -116,6 +116,19 @@ def test_a_later_deadline_counts_as_the_slo():
         "b", "infinite", "later"]
 
 
+def test_a_request_due_after_the_slo_is_dropped_at_its_own_deadline():
+    served = dispatcher()
+    arrive(served, 0.0, ("a", 2))
+    arrive(served, 1.0, ("later", 16), deadline_ms=500.0)
+    assert names(served.finished(150.0, 0)) == [["later"]]
+    arrive(served, 151.0, ("too late", 16), deadline_ms=500.0)
+    orders = served.finished(490.0, 0)
+    assert [ticket.request.name for ticket in orders.drops] == ["too late"]
+    served.take_slowness(500.0, 6.0)  # longer than the SLO, for which the tables end
+    orders = arrive(served, 501.0, ("never", 16), deadline_ms=inf)
+    assert [ticket.request.name for ticket in orders.drops] == ["never"]
+
+
 def test_a_request_that_leaves_is_in_no_batch():
     served = dispatcher()
     arrive(served, 0.0, ("a", 2))
