@@ -44,6 +44,7 @@ from ramsis.synthesis.certified import bound_on_arrivals, counts_of, gap_in_simu
 from ramsis.synthesis.schedulers import (
     ComparedScheduler,
     fleet_scheduler,
+    planned_arrivals,
     scheduler_document,
     settings_document,
 )
@@ -186,16 +187,17 @@ class CellJob(ResultJob):
             "workload": {**load, "arrivals": cell.arrivals, "duration_s": cell.duration_s},
             "monitor": cell.monitor, "monitor_ms": cell.monitor_ms, "told": cell.told,
             "seed": cell.seed, "seeds": cell.seeds,
-            "scheduler": self._compared.document(self._loads, slo_ms=cell.slo_ms,
-                                               workers=cell.workers, service=cell.service),
+            "scheduler": self._compared.document(
+                self._loads, slo_ms=cell.slo_ms, workers=cell.workers, service=cell.service,
+                arrivals=self._planned_arrivals),
         }
 
     @cached_property
     def needs(self) -> tuple[PolicyJob | ResponseJob, ...]:
         """Jobs whose result files this job reads."""
         policies = tuple(PolicyJob(self.folder, self.cluster, load, self._compared.settings(
-            slo_ms=self.cell.slo_ms, workers=self.cell.workers, service=self.cell.service))
-            for load in self._loads)
+            slo_ms=self.cell.slo_ms, workers=self.cell.workers, service=self.cell.service,
+            arrivals=self._planned_arrivals)) for load in self._loads)
         spec = self._compared.spec
         # With several worker types each would have another response profile.
         if isinstance(spec, ModelSwitching) and not spec.store and self.cluster.cluster.simple:
@@ -233,6 +235,12 @@ class CellJob(ResultJob):
         stated_share = 1.0 if self.cell.monitor else self.cell.told
         return self._compared.loads_for(
             ConstantLoad(stated_share * cast(float, self.cell.load_qps), 1.0))
+
+    @cached_property
+    def _planned_arrivals(self) -> str:
+        workload = self.trace or ConstantLoad(
+            cast(float, self.cell.load_qps), 1.0, self.cell.arrivals)
+        return planned_arrivals(self.cluster.cluster, workload)
 
     def _ready(self, levels: tuple[Level[Policy], ...]) -> FleetScheduler:
         """Return the scheduler with its policies, or with the stored results that it needs."""

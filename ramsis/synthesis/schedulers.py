@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from ramsis.arrivals import Arrivals
+from ramsis.arrivals.registry import arrivals_of
 from ramsis.cluster import Cluster
+from ramsis.cluster.routing import split
 from ramsis.cluster.service_times import FIXED
 from ramsis.errors import InvalidValueError, whole
 from ramsis.files import canonical_json
@@ -25,6 +27,7 @@ from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.settings import setting, settings_of
 from ramsis.sim import (
     SCHEDULERS,
+    ConstantLoad,
     FleetScheduler,
     Policies,
     RateTrace,
@@ -33,9 +36,11 @@ from ramsis.sim import (
     scheduler,
 )
 from ramsis.sim.registry import SchedulerSpec
+from ramsis.sim.workload import Burst
 from ramsis.synthesis.settings import SynthesisSettings, as_in_the_paper
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
+POISSON = "poisson"
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
@@ -69,15 +74,18 @@ class ComparedScheduler:
         """Whether policies are made, which promise something and improve with more workers."""
         return self.spec is None
 
-    def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
+    def settings(
+        self, *, slo_ms: float, workers: int, service: str, arrivals: str = POISSON
+    ) -> SynthesisSettings:
         """Return the settings of the policies for a cluster.
 
-        Unless the text names others, policies are made from ``service``, as in the simulation.
+        Unless the text names others, policies are made from ``service`` and for ``arrivals``, as
+        in the simulation.
         """
         if self.spec is not None:
             return SynthesisSettings(slo_ms, workers)
         return SynthesisSettings(**{"slo_ms": slo_ms, "workers": workers, "service": service,
-                                    "dispatch": self.name, **self.given})
+                                    "arrivals": arrivals, "dispatch": self.name, **self.given})
 
     @property
     def largest_batch(self) -> int:
@@ -116,17 +124,18 @@ class ComparedScheduler:
 
     def ready(
         self, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
-        on_level: Callable[[], object] | None = None,
+        arrivals: str = POISSON, on_level: Callable[[], object] | None = None,
     ) -> Ready:
         """Return the scheduler ready to be simulated on a cluster, its policies made.
 
-        There are levels of policies for ``loads_qps``, made from the service times of the
-        simulation where the text names no others; ``source`` names the policies in messages.
+        There are levels of policies for ``loads_qps``, made from the service times and for the
+        ``arrivals`` of the simulation where the text names no others; ``source`` names the
+        policies in messages.
         """
         if self.spec is not None:
             return Ready(self.spec, None)
         problem = ClusterProblem(cluster, self.settings(
-            slo_ms=cluster.slo_ms, workers=cluster.workers, service=service))
+            slo_ms=cluster.slo_ms, workers=cluster.workers, service=service, arrivals=arrivals))
         levels = []
         for load_qps in loads_qps:
             levels.append(problem.level(load_qps))
@@ -136,12 +145,14 @@ class ComparedScheduler:
         return Ready(policies, policies)
 
     def document(
-        self, loads_qps: Sequence[float], *, slo_ms: float, workers: int, service: str
+        self, loads_qps: Sequence[float], *, slo_ms: float, workers: int, service: str,
+        arrivals: str,
     ) -> dict[str, Any]:
         """Return everything about the scheduler that results depend on, as JSON values."""
         if self.spec is not None:
             return scheduler_document(self.spec)
-        settings = self.settings(slo_ms=slo_ms, workers=workers, service=service)
+        settings = self.settings(slo_ms=slo_ms, workers=workers, service=service,
+                                 arrivals=arrivals)
         return {"name": self.name, "settings": settings_document(settings),
                 "loads": list(loads_qps)}
 
@@ -152,6 +163,27 @@ class ComparedScheduler:
         step = top / self.levels
         return tuple(float(f"{step * i:.6g}") for i in range(1, self.levels + 1)
                      if step * (i + 1) > bottom)
+
+
+def planned_arrivals(cluster: Cluster, workload: Workload) -> str:
+    """Return the arrival process that policies for a workload are made for, by its text.
+
+    It is that of a constant load, and Poisson on a trace, whose loads change; also where several
+    stations would each need a share of a process that is not split at random, and for a process
+    of the user's own that its text does not import.
+    """
+    if isinstance(workload, Burst):
+        return planned_arrivals(cluster, workload.workload)
+    if not isinstance(workload, ConstantLoad):
+        return POISSON
+    arrivals = arrivals_of(workload.arrivals)
+    try:
+        process = Arrivals.parse(arrivals.text)(workload.load_qps)
+        if not cluster.simple:
+            split(process, share=0.5)
+    except InvalidValueError:
+        return POISSON
+    return arrivals.text
 
 
 def settings_document(settings: SynthesisSettings) -> dict[str, Any]:

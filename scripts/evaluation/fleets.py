@@ -86,11 +86,13 @@ def promises(case: Case) -> dict[str, Any]:
 def robustness(case: Case) -> dict[str, Any]:
     """Conditions that the policies were not made for."""
     others = baselines(case)
+    for_poisson = [f"{name}:arrivals=poisson" for name in POLICIES]  # also under other gaps
     grids: list[dict[str, Any]] = []
     for load_qps in _robust_loads(case):
         for changes in _CASES.values():
             if "trace" not in changes:
-                grids.append({"load_qps": load_qps, "scheduler": [*POLICIES, *others], **changes})
+                grids.append({"load_qps": load_qps, "scheduler": [*for_poisson, *others],
+                              **changes})
                 continue
             levels = f"{CENTRAL}:levels={LEVELS}"
             grids.append({"trace_scale": load_qps / 1000.0, "scheduler": [levels, POLICIES[1],

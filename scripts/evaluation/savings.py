@@ -45,7 +45,7 @@ def fewest_workers(
     return math.ceil(exact - 1e-9), False
 
 
-_OF_SIMULATION = ("levels", "profile_s")  # no part of what a scheduler does at a load
+_OF_SIMULATION = ("arrivals", "levels", "profile_s")  # no part of what a scheduler does at a load
 
 
 def setting(scheduler: str, name: str) -> str:

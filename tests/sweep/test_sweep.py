@@ -149,11 +149,19 @@ def test_policies_are_made_once_for_all_cells_that_use_them(tiny_file, tmp_path,
         return made_level(cluster, load_qps, settings)
 
     monkeypatch.setattr("ramsis.sweep.jobs.made_level", counted)
-    wanted = spec(tiny_file, cv=[1, 2], scheduler=WORKER)
+    wanted = spec(tiny_file, network_ms=[0, 1], scheduler=WORKER)
     sweep = Sweep(wanted, tmp_path)
     assert sweep.todo == 6  # two policies, four cells
     sweep.run()
     assert sorted(made) == [100.0, 300.0]
+
+
+def test_policies_are_made_for_the_arrivals_of_a_cell(tiny, tiny_file, tmp_path):
+    row, = run_sweep(spec(tiny_file, load_qps=300, cv=3, scheduler=WORKER), tmp_path).rows
+    settings = SynthesisSettings(slo_ms=100, workers=2, service="p95", grid="fixed:10",
+                                 max_queue=8, arrivals="renewal:3")
+    expected = generate_policy(tiny, 300.0, settings).expectations
+    assert row["expected_effective_accuracy"] == expected.effective_accuracy
 
 
 def test_a_damaged_result_is_computed_again(tiny_file, swept, tmp_path):

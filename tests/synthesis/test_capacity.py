@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ramsis.arrivals import Renewal
 from ramsis.bounds import smallest
-from ramsis.cluster import Cluster
+from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import (
@@ -23,6 +24,7 @@ from ramsis.sim import (
     SimulationResult,
     scheduler,
 )
+from ramsis.sim.workload import Burst
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.capacity import (
     Capacity,
@@ -33,7 +35,7 @@ from ramsis.synthesis.capacity import (
     fewest_workers,
     try_workers,
 )
-from ramsis.synthesis.schedulers import fleet_scheduler
+from ramsis.synthesis.schedulers import fleet_scheduler, planned_arrivals
 from tests.profiles.samples import model
 from tests.runs import simulate_profile
 from tests.slow import slow_after
@@ -148,6 +150,36 @@ def test_recorded_arrivals_can_be_asked_for(tiny):
     assert answer.clear  # nothing differs between seeds, so that two runs tell it
     assert answer.row()["seeds"] == 2
     assert answer.answer.half_width("violation_rate") == 0.0
+
+
+def test_policies_are_made_for_the_arrivals_of_a_constant_load(tiny):
+    bursts = "mmpp:ratio=4,burst-ms=200,share=0.2"
+    cluster = Cluster.of(tiny, workers=3, slo_ms=100.0)
+    trial = try_workers(cluster, ConstantLoad(300.0, 4000.0, bursts), WANTED, scheduler=FLEET)
+    policy = generate_policy(tiny, 300.0, SynthesisSettings(
+        dispatch="central-queue", slo_ms=100.0, workers=3, service="p95", max_queue=8,
+        grid="fixed:10", arrivals=bursts))
+    assert trial.promise["expected_effective_accuracy"] == policy.expectations.effective_accuracy
+    other = try_workers(cluster, ConstantLoad(300.0, 4000.0, bursts), WANTED,
+                        scheduler=f"{FLEET},arrivals=poisson")
+    assert other.promise is None  # that of Poisson arrivals does not hold here
+
+
+@pytest.mark.parametrize(("arrivals", "one_slo", "two_slos"), [
+    ("poisson", "poisson", "poisson"),
+    ("renewal:3", "renewal:3", "poisson"),  # a class has a share of it, which is no such process
+    ("negative-binomial:2", "negative-binomial:2", "negative-binomial:2"),
+    (lambda load_qps: Renewal(load_qps, 2.0), "poisson", "poisson"),
+], ids=["poisson", "not split", "split", "own"])
+def test_policies_are_made_for_processes_that_their_stations_can_name(
+    tiny, arrivals, one_slo, two_slos
+):
+    load = ConstantLoad(300.0, 4000.0, arrivals)
+    classes = (SloClass(50.0, 0.5), SloClass(100.0, 0.5))
+    of_classes = Cluster((WorkerType("all", tiny, 3),), classes)
+    assert planned_arrivals(Cluster.of(tiny, workers=3, slo_ms=100.0), load) == one_slo
+    assert planned_arrivals(of_classes, Burst(load, 5)) == two_slos
+    assert planned_arrivals(of_classes, RateTrace([0.0], [300.0], 4000.0)) == "poisson"
 
 
 def test_clear_means_that_the_interval_is_on_the_same_side(tiny):

@@ -100,7 +100,12 @@ from ramsis.synthesis.certified import (
     gap_in_simulation,
     gives_second_opinions,
 )
-from ramsis.synthesis.schedulers import ComparedScheduler, Ready, fleet_scheduler
+from ramsis.synthesis.schedulers import (
+    ComparedScheduler,
+    Ready,
+    fleet_scheduler,
+    planned_arrivals,
+)
 from ramsis.tables import with_values
 
 _ANY_VIOLATION = 1.0 - 1e-12
@@ -452,7 +457,8 @@ def _ready(
 ) -> list[Ready]:
     """Prepare the schedulers of these texts, with policies for the loads of the workloads.
 
-    At a constant load there are policies for ``stated_load`` times the load, too.
+    At a constant load there are policies for ``stated_load`` times the load, too. All workloads
+    have the arrival process of the first.
     """
     def levels(spec: ComparedScheduler) -> list[float]:
         return sorted({load * factor for workload in workloads
@@ -460,7 +466,8 @@ def _ready(
                        for factor in ({1.0} if workload.varies else {1.0, stated_load})})
 
     with progress("policies", sum(len(levels(spec)) for spec in schedulers)) as advance:
-        return [spec.ready(cluster, levels(spec), service=service, source=text, on_level=advance)
+        return [spec.ready(cluster, levels(spec), service=service, source=text, on_level=advance,
+                           arrivals=planned_arrivals(cluster, workloads[0]))
                 for text, spec in zip(texts, schedulers, strict=True)]
 
 

@@ -32,7 +32,7 @@ from ramsis.sim import (
 from ramsis.sim.experiment import largest_batch
 from ramsis.sim.time_series import MOST_BINS
 from ramsis.synthesis.capacity.steady_rates import MeasuredRates, steady_rates
-from ramsis.synthesis.schedulers import fleet_scheduler
+from ramsis.synthesis.schedulers import fleet_scheduler, planned_arrivals
 
 FIGURES = ("accuracy", "violation_rate", "effective_accuracy")
 """Names of the figures that are promised and measured."""
@@ -152,7 +152,8 @@ def try_workers(
     service = service or cluster.default_service
     try:
         spec, policies = named.ready(cluster, named.loads_for(workload), service=service,
-                                 source=scheduler, on_level=on_level)
+                                     arrivals=planned_arrivals(cluster, workload),
+                                     source=scheduler, on_level=on_level)
     except InfeasibleError as error:
         return Trial(cluster.workers, None, None, targets, str(error))
     settings = SimulationSettings(service=service, seeds=seeds)
