@@ -43,6 +43,7 @@ from ramsis.profiles.tails import Tail  # noqa: E402
 from ramsis.records import Record, readers_of  # noqa: E402
 from ramsis.scaling.policy_file import ScalingFile  # noqa: E402
 from ramsis.schemas import read_schema  # noqa: E402
+from ramsis.sized.records import SizedFile  # noqa: E402
 
 project = "ramsis"
 author = "The ramsis developers"
@@ -191,6 +192,7 @@ _SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "headroom": HeadroomRecord.schema,
     "tail": Tail.schema,
     "profile": ramsis.profiles.ProfileSet.schema,
+    "sized": SizedFile.schema,
     "policy": lambda: read_schema("ramsis.policy", "policy-1"),
     "manifest": lambda: read_schema("ramsis.policy", "manifest-1")}
 

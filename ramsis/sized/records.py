@@ -52,48 +52,51 @@ class SizedModel(WrittenRecord):
 class SizeClasses(WrittenRecord):
     """Classes of request sizes."""
 
-    edges: tuple[Count, ...]  # the largest size of each class
-    weights: tuple[Positive, ...]  # value of an answer in time at accuracy 1, of each class
+    edges: Annotated[tuple[Count, ...], "Largest size of each class."]
+    weights: Annotated[
+        tuple[Positive, ...], "For each class, the value of a correct answer in time."]
 
 
 @dataclass(frozen=True)
 class ClassPromise(_Complete):
     """Promise for the requests of a size class."""
 
-    sizes: Annotated[tuple[Count, ...], Entries(2, 2)]  # the smallest and the largest
-    share: Fraction  # of all requests
-    in_time_rate: Fraction | None
-    in_time_rate_half_width: NonNegative | None
-    accuracy: Fraction | None  # mean of the answers in time
+    sizes: Annotated[tuple[Count, ...], Entries(2, 2), "Smallest and largest size."]
+    share: Annotated[Fraction, "Share of all requests."]
+    in_time_rate: Annotated[Fraction | None, "Share of them answered in time."]
+    in_time_rate_half_width: Annotated[NonNegative | None, "Half of its 95 % interval."]
+    accuracy: Annotated[Fraction | None, "Mean accuracy of the answers in time."]
 
 
 @dataclass(frozen=True)
 class SizedExpectations(_Complete):
     """Promise of the policy, measured by simulation."""
 
-    accuracy: Fraction | None  # mean of the answers in time
-    violation_rate: Fraction
-    violation_rate_half_width: NonNegative | None
-    effective_accuracy: Fraction
-    effective_accuracy_half_width: NonNegative | None
-    by_class: tuple[ClassPromise, ...]
-    response_mean_ms: Positive | None
-    response_p50_ms: Positive | None
-    response_p95_ms: Positive | None
-    response_p99_ms: Positive | None
-    batch_mean: Positive | None
-    utilisation: Fraction
-    padding: Fraction  # share of the computed size
-    model_share: dict[str, Fraction]
-    overloaded: bool
-    value: NonNegative  # effective accuracy with the weights of the classes
-    upper_bound: NonNegative  # of the value
-    upper_bound_half_width: NonNegative
-    replanned_dp: NonNegative  # value of the replanned dynamic program on the same requests
-    rule_gain: float  # value of the rule less that value
-    rule_gain_half_width: NonNegative
-    runs: Annotated[int, Whole(2, 64)]
-    requests: Count
+    accuracy: Annotated[Fraction | None, "Mean accuracy of the answers in time."]
+    violation_rate: Annotated[Fraction, "Share of the requests not answered in time."]
+    violation_rate_half_width: Annotated[NonNegative | None, "Half of its 95 % interval."]
+    effective_accuracy: Annotated[Fraction, "Accuracy x (1 - violation rate)."]
+    effective_accuracy_half_width: Annotated[NonNegative | None, "Half of its 95 % interval."]
+    by_class: Annotated[tuple[ClassPromise, ...], "Promise for each size class."]
+    response_mean_ms: Annotated[Positive | None, "Mean response time."]
+    response_p50_ms: Annotated[Positive | None, "Median of the response times."]
+    response_p95_ms: Annotated[Positive | None, "95th percentile of the response times."]
+    response_p99_ms: Annotated[Positive | None, "99th percentile of the response times."]
+    batch_mean: Annotated[Positive | None, "Mean number of requests in a batch."]
+    utilisation: Annotated[Fraction, "Share of the time that a worker is busy."]
+    padding: Annotated[Fraction, "Share of the computed size that no request asked for."]
+    model_share: Annotated[dict[str, Fraction], "Share of the answers by each model."]
+    overloaded: Annotated[bool, "Whether the load exceeds what the workers can answer."]
+    value: Annotated[
+        NonNegative, "Mean of accuracy x weight over all requests, 0 where late."]
+    upper_bound: Annotated[NonNegative, "Bound on the value of every scheduler."]
+    upper_bound_half_width: Annotated[NonNegative, "Half of its 95 % interval."]
+    replanned_dp: Annotated[
+        NonNegative, "Value of the replanned dynamic program on the same requests."]
+    rule_gain: Annotated[float, "Value of the rule less that of the replanned dynamic program."]
+    rule_gain_half_width: Annotated[NonNegative, "Half of its 95 % interval."]
+    runs: Annotated[int, Whole(2, 64), "Number of runs."]
+    requests: Annotated[Count, "Number of requests in all runs together."]
 
     def check_figures(self, item: Fields) -> None:
         """Refuse figures that contradict each other, or the upper bound."""
@@ -146,20 +149,27 @@ class SizedFile(_Complete):
 
     FORMAT: ClassVar[str] = SIZED_FORMAT
 
-    created_by: str
-    models: tuple[SizedModel, ...]
-    unit: str
-    slo_ms: Positive
-    workers: Count
-    load_qps: Positive
-    arrivals: Annotated[Any, _OBJECT]
-    service: Annotated[str, STATISTICS]
-    classes: SizeClasses
-    rule: Annotated[Any, _OBJECT]
-    plan: Annotated[Any, Reader(Fields.child_or_none)]
-    numbers: dict[str, float]
-    expectations: SizedExpectations
-    inputs: SizedInputs
+    created_by: Annotated[str, "Program and version."]
+    models: Annotated[tuple[SizedModel, ...], "Name and accuracy of each model."]
+    unit: Annotated[str, "What sizes count, such as tokens."]
+    slo_ms: Annotated[Positive, "Time allowed from a request's arrival to its answer."]
+    workers: Annotated[Count, "Number of workers that share the load."]
+    load_qps: Annotated[Positive, "Load on all workers together, requests per second."]
+    arrivals: Annotated[Any, _OBJECT, "Arrival process, as in other policy files."]
+    service: Annotated[str, STATISTICS, "Statistic of the profile that a service time is."]
+    classes: Annotated[
+        SizeClasses, "Size classes of the promise: largest size (edges) and weight of each."]
+    rule: Annotated[Any, _OBJECT, "Tables that a lookup reads."]
+    plan: Annotated[
+        Any, Reader(Fields.child_or_none),
+        "null: the rule decides. Else the replanned dynamic program decides on model, with "
+        "batches that have at least a share keep in time.",
+    ]
+    numbers: Annotated[
+        dict[str, float], "The seven numbers from which the tables of the rule were computed."]
+    expectations: Annotated[SizedExpectations, "The promise."]
+    inputs: Annotated[
+        SizedInputs, "Profile, its fingerprint, and settings that the policy was made from."]
 
     def check(self, item: Fields) -> None:
         """Refuse arrivals without a process, and other numbers than those of a rule."""
