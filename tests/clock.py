@@ -1,7 +1,5 @@
 """An event loop whose time passes when a test says so."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Simulations of one profile or one fleet, with the settings as keywords."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

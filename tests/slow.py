@@ -1,7 +1,5 @@
 """Which cases of a test run each time, and which with the slow ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any

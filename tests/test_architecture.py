@@ -1,7 +1,5 @@
 """What is said once: nouns, how to install an extra, and the names of parameters."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

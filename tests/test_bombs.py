@@ -1,7 +1,5 @@
 """Small files that would take all memory or hours are refused in a line that states the limit."""
 
-from __future__ import annotations
-
 import json
 import struct
 import time

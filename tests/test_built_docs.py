@@ -1,7 +1,5 @@
 """The built documentation: what its search finds first, and that it needs no network."""
 
-from __future__ import annotations
-
 import html
 import importlib
 import json

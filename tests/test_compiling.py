@@ -1,7 +1,5 @@
 """Kernels are compiled once for the same numbers, and interrupts wait until they have returned."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

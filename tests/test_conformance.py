@@ -1,7 +1,5 @@
 """Schedulers pass the checks that ramsis.testing offers, and the checks find what breaks them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

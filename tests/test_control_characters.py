@@ -1,7 +1,5 @@
 """Names with characters that a terminal obeys are refused where they are read, others escaped."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -7,8 +7,6 @@ lines. A ``console`` block without output only has to succeed. ``<!-- not run --
 leaves it out. Run as a program, this file writes what is printed into the pages.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib

@@ -1,7 +1,5 @@
 """Reading and writing JSON: size limit, damage, byte-stable text, whole files or none."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Packages import downward only, and each outside package where it belongs."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import re

@@ -1,7 +1,5 @@
 """What memory there is, and that work which needs more is refused before it begins."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -5,8 +5,6 @@ of a cell the representations that a notebook asks for. Run as a program, this f
 into the notebooks.
 """
 
-from __future__ import annotations
-
 import ast
 import base64
 import contextlib

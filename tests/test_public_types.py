@@ -1,7 +1,5 @@
 """Wrong types at every public entry point: a line that names the argument, none from inside."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect

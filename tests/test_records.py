@@ -1,7 +1,5 @@
 """Records that read themselves by the annotations of their fields."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

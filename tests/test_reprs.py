@@ -1,7 +1,5 @@
 """Public records say in one line what they are, however much they hold."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import importlib

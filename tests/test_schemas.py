@@ -1,7 +1,5 @@
 """What a schema refuses, beside the package that defines what schemas mean."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

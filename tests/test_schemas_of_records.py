@@ -1,7 +1,5 @@
 """JSON schemas allow, field by field, what the records' annotations allow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce

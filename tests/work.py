@@ -1,7 +1,5 @@
 """The work that a call takes, which is the same on machines of any speed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import FrameType

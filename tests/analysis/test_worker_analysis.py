@@ -1,7 +1,5 @@
 """A policy's expectations: closed forms, Monte Carlo, and what the numbers owe each other."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

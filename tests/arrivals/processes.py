@@ -1,7 +1,5 @@
 """Arrival processes of a user's own, for tests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Trace files without an end: refused in bounded memory and time, whatever their shape."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import os

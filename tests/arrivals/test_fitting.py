@@ -1,7 +1,5 @@
 """The fit names the process that made a trace, and says how well it fits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tables whose rows are intervals: told from requests, and rates from counts."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Sequence

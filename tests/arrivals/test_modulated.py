@@ -1,7 +1,5 @@
 """The Markov-modulated process against its generator, and its draws."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

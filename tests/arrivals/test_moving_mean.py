@@ -1,7 +1,5 @@
 """A mean that moves is told from bursts, on traces of which either is known."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The negative binomial process: its law to many digits, and its draws."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reading rate traces."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import sys

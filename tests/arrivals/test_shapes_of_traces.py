@@ -1,7 +1,5 @@
 """Traces as strangers have them: each shape is one list of arrivals or loads, in another way."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """Files of sizes, and traces whose requests have sizes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Times under keys of any name in documents, and what is refused with its reason."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Traces as they come, and the line that a bad one is refused for."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 from pathlib import Path

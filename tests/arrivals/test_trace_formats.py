@@ -1,7 +1,5 @@
 """Public data sets and other traces by the name of their format."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """Traces in the shape of tools: read rightly, or refused with a next step that works."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Audits: the parts add up, no log is above its bound, and waste that was put in is found."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The drift test: its stated rate of false alarms, and how soon it finds what has changed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Request logs: what is written is read, and what other programs write, too."""
 
-from __future__ import annotations
-
 import csv
 import resource
 from pathlib import Path

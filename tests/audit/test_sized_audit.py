@@ -1,7 +1,5 @@
 """Audits of requests with a size: the log of a simulation has its own figures."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

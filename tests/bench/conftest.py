@@ -1,7 +1,5 @@
 """Shared parts of the benchmarks, and the report that they end with."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

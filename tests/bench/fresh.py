@@ -1,7 +1,5 @@
 """A case solved in processes of its own, so that memory is its own and nothing is warm."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

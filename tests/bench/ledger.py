@@ -6,8 +6,6 @@ Targets are printed, not asserted, since machines differ; only what passes five 
 fails.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from tests.bench.timing import Timing

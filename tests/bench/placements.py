@@ -6,8 +6,6 @@ placement, and the peak of the process's memory, as one JSON object. NAME is ``h
 solver may follow.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ and prints the processor time that each took in seconds. Whose code runs is a ma
 so only names are imported here that have been there for long.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import time

@@ -4,8 +4,6 @@ The earlier code is taken from git into a folder of its own; a process of each i
 and the least processor time of each counts, so that other work on the machine touches both alike.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

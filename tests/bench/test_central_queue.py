@@ -1,7 +1,5 @@
 """Central-queue policies: synthesis, the size of the file, and the lookup."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

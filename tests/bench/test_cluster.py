@@ -5,8 +5,6 @@ cope with the load that most were in time, so that speed cannot come from servin
 schedulers that run a request at a time cannot: the grid asks for 8 % more than that serves.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``ramsis generate`` from a cold process: start-up, policies, files."""
 
-from __future__ import annotations
-
 import json
 from itertools import count
 from pathlib import Path

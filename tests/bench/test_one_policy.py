@@ -1,7 +1,5 @@
 """One policy: nine models, D = 100, queues up to 32, 60 workers, SLO 150 ms."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Placements: from a problem's document to named, checked workers, in a fresh process each."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a serving system pays: the import, and a lookup."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 
 import numpy as np

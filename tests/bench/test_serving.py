@@ -1,7 +1,5 @@
 """What the server adds to a request: its time and memory, by its own log and without inference."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -5,8 +5,6 @@ answered, and that both engines come to the same figures, so that speed cannot c
 simulating less.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from heapq import heappop, heappush
 

@@ -1,7 +1,5 @@
 """One policy with variable batching: the paper's took 3015 s, with 60 models more than a day."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The bound with cascades: its value by brute force, its price, and that nothing beats it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The fluid program of the cheapest workers: one type, enumeration, and what is left out."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The fewest workers by the fluid bound: analytic cases, its inverse, nothing beats it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The fluid bound: its value, its dual, and that nothing beats it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

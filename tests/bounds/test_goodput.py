@@ -1,7 +1,5 @@
 """The bound on requests in time: against all schedules of tiny instances, and simulated ones."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bounds of profiles with many models: few columns of the program are looked at."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The bound on requests in time where memory is scarce, against the optimum of tiny instances."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any

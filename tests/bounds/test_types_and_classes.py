@@ -1,7 +1,5 @@
 """The fluid bound with worker types and SLO classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

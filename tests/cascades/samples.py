@@ -1,7 +1,5 @@
 """A profile with confidences to test with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

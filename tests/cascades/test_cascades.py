@@ -1,7 +1,5 @@
 """Second opinions: the rule, its search and gate, its file, and its promise."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The fewest workers with second opinions: the bound, the search, its rows and refusals."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What identifies the inputs of policies with cascades."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ramsis.cluster import Cluster

@@ -1,7 +1,5 @@
 """Schedulers with a fixed threshold, CascadeServe's gears, and SuperServe's SlackFit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

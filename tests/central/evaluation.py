@@ -1,7 +1,5 @@
 """What a table does in the model that it was made from."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

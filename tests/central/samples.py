@@ -1,7 +1,5 @@
 """Small fleets and their policies."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What policies of a central queue do and promise, against simulation, bounds and each other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A policy's linear system by levels, against one dense system."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """Several SLO classes in one queue by deadline: the slack of the head, and promises."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

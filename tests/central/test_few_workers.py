@@ -1,7 +1,5 @@
 """A central queue of few workers: no worse than workers with queues of their own, or greedy."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

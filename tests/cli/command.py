@@ -1,7 +1,5 @@
 """Running the command line inside the test process."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

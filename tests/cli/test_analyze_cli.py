@@ -1,7 +1,5 @@
 """``ramsis analyze``: a row for each policy, from files and folders."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

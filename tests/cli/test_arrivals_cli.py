@@ -1,7 +1,5 @@
 """``ramsis arrivals fit`` and processes of the user's own on the command line."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """``ramsis bound``: what no scheduler can beat."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

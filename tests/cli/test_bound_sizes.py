@@ -1,7 +1,5 @@
 """``ramsis bound`` for requests with a size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``ramsis capacity``: the fewest workers that are enough."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``ramsis simulate SCENARIO``: rows, files, and what is refused."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

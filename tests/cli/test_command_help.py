@@ -1,7 +1,5 @@
 """Help that fits a screen, options from a file, and what a misspelt word is answered with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """``ramsis export c`` and ``ramsis export go``: files that compile, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

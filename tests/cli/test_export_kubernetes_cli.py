@@ -1,7 +1,5 @@
 """``ramsis export kubernetes``, and the files of docs/deploy."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

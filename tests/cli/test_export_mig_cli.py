@@ -1,7 +1,5 @@
 """``ramsis export mig``: layouts for nvidia-mig-parted and Kubernetes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

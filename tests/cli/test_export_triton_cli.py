@@ -1,7 +1,5 @@
 """``ramsis export triton``: what is written, and what is refused; Triton is not needed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

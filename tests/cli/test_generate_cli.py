@@ -1,7 +1,5 @@
 """``ramsis generate``: what it prints, what it writes, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """``ramsis generate``, ``validate`` and ``simulate`` with policies for requests with a size."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``ramsis help TOPIC``, and completion in shells."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Every example that a help page shows runs as it stands."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

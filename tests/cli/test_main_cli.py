@@ -1,7 +1,5 @@
 """The command group: exit codes, one line for every error, help, broken pipes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """``ramsis profile measure``: exit codes, what it prints, and what it leaves behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """``--models A,B``: some of a profile's models, in the commands that decide with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

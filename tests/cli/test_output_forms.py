@@ -1,7 +1,5 @@
 """What commands print: tables of few columns that fit a line, and JSON of one form."""
 
-from __future__ import annotations
-
 import json
 import re
 

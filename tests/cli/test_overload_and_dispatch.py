@@ -1,7 +1,5 @@
 """Exit codes in overload, both kinds of dispatch where none is named, and missing extras."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

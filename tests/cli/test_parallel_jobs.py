@@ -1,7 +1,5 @@
 """Capacity searches and levels in several processes are those of one, and answers are kept."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

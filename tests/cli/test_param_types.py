@@ -1,7 +1,5 @@
 """The words of the command line: what each stands for, and how bad ones are refused."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

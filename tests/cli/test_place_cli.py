@@ -1,7 +1,5 @@
 """``ramsis place``: placements from the command line."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

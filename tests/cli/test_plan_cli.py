@@ -1,7 +1,5 @@
 """``ramsis plan``: a recipe of other commands, and what it comes to."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

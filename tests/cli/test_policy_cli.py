@@ -1,7 +1,5 @@
 """``ramsis policy show``: the grid says what the lookup answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """``ramsis profile``: check, show, import."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

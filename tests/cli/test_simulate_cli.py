@@ -1,7 +1,5 @@
 """``ramsis simulate``."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """``ramsis simulate`` of requests with a size."""
 
-from __future__ import annotations
-
 import csv
 import json
 from shutil import copy

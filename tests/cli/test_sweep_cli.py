@@ -1,7 +1,5 @@
 """``ramsis sweep`` as it is typed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

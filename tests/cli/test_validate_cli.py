@@ -1,7 +1,5 @@
 """``ramsis validate``: one line for each file, all files, exit code 3 when any is bad."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

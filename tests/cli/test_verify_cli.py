@@ -1,7 +1,5 @@
 """``ramsis verify``: exit code 6 and the claims that fail, or how many hold."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Targets that hold in each window of a trace, and what a plan says of peaks and growth."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of another kind, units, separators, misspelt names: one line with the next step."""
 
-from __future__ import annotations
-
 import pytest
 
 from ramsis.profiles.file import load, save

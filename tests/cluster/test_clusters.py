@@ -1,7 +1,5 @@
 """Worker types, clusters, and what arrives at a station against simulated splits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exported code, compiled with a driver that answers questions, and questions to put to it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Exported code answers as the specification and the runtime do, in every language."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 from collections.abc import Iterator

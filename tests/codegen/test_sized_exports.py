@@ -1,7 +1,5 @@
 """Exported policies for requests with a size decide as the specification and the runtime do."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@
 ``--kills 0 --full-disk 0 --writers 0 --servers 0 --interrupts 10`` only interrupts.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import math

@@ -1,7 +1,5 @@
 """A disk that is full, and several writers of one folder."""
 
-from __future__ import annotations
-
 import os
 import random
 import resource
@@ -23,8 +21,6 @@ from tests.faults.kills import (
     words_of,
 )
 from tests.fuzz.commands import SMALL
-
-__all__ = ["full_disk", "several_writers", "small_disk", "written_at_once"]
 
 
 def full_disk(writer: Writer, kit: Path, root: Path, times: int, seed: int) -> Iterator[Finding]:

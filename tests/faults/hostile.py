@@ -7,8 +7,6 @@ are a process of low priority: elsewhere they would have processors of their own
 is spoken to.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -29,8 +27,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.serving.servers import VARIANTS, Running, make, running
-
-__all__ = ["ATTACKS", "Endured", "endured"]
 
 _INFER = b"POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\n"
 _ALIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"

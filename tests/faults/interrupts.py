@@ -5,8 +5,6 @@ with exit code 130, or 0 where it was done; say so in one line; leave no process
 files and nothing half-written; and the same command must then succeed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -35,8 +33,6 @@ from tests.faults.kills import (
     words_of,
 )
 from tests.fuzz.commands import CLUSTER
-
-__all__ = ["ALLOWED", "INTERRUPTED", "interrupted", "interrupted_often"]
 
 ALLOWED = (0, 130)
 _SERVES_S = 2.5

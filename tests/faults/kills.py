@@ -6,8 +6,6 @@ one of before, or the one of a run without a kill; the same command must succeed
 nothing may be there but what such a run leaves, in particular no temporary files and no processes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json
@@ -24,11 +22,6 @@ from typing import NamedTuple
 from ramsis import policy
 from ramsis.cli.main import _run
 from tests.fuzz.commands import CLUSTER, SHORT, SMALL
-
-__all__ = ["WRITERS", "Finding", "Writer", "begun", "content", "differences", "ended",
-           "half_written",
-           "killed_often", "made_ready", "preloaded", "settled", "told", "whole_run",
-           "words_of"]
 
 PATIENCE_S = 60.0
 TABLES = [*CLUSTER, *SHORT, "--scheduler", "jellyfish-plus"]

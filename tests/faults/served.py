@@ -1,7 +1,5 @@
 """Servers that are killed while they answer: their request logs, and what stays of them."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os
@@ -16,8 +14,6 @@ from ramsis.audit.request_log import COLUMNS, read_request_log
 from ramsis.errors import RamsisError
 from tests.faults.kills import Finding
 from tests.serving.servers import Running, make, running
-
-__all__ = ["killed_servers"]
 
 _HEADER = ",".join(COLUMNS) + "\n"
 

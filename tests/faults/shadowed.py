@@ -5,8 +5,6 @@ one of the files. Beside them lie settings that libraries look for in the curren
 package that says it extends them; neither may be taken.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -20,8 +18,6 @@ from ramsis import profiles
 from ramsis.runtime.replan import Replanner
 from ramsis.sim.registry import GROUP
 from tests.serving.servers import make, profile
-
-__all__ = ["COMMANDS", "Imported", "by_module", "plant", "replanned", "run_planted"]
 
 _THIRD = ("numpy", "scipy", "numba", "click", "rich", "pandas", "highspy", "networkx", "pulp",
           "jsonschema", "orjson", "uvicorn", "uvloop", "starlette", "httptools", "h11", "ray",

@@ -7,8 +7,6 @@ some of those of the worker that starts. It needs strace, which makes the calls 
 Each request must have an answer, or its connection an end, and all workers must be back soon.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import http.client
@@ -27,8 +25,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.serving.servers import Running, make, running
-
-__all__ = ["Fault", "can_trace", "failing", "served", "usual_s"]
 
 RECOVERY_S = 2.0
 """From the death of a worker until all are ready, besides what starting twice takes."""

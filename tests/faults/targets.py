@@ -1,7 +1,5 @@
 """What a name to write to can be: a link, a pipe, a device, a file with permissions of its own."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading
@@ -19,8 +17,6 @@ from tests.faults.kills import (
     whole_run,
     words_of,
 )
-
-__all__ = ["odd_targets"]
 
 
 class _Case(NamedTuple):

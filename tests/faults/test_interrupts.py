@@ -1,7 +1,5 @@
 """Ctrl-C ends a command with its exit code, and what it has written is whole."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor

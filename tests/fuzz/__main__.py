@@ -5,8 +5,6 @@ with ``--seed N --budget 1``. Each runs in a child process with at most 1 GB mor
 start; a child that ends or hangs is one of the findings, and the next goes on behind it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

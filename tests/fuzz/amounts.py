@@ -4,8 +4,6 @@ Such a number may be refused, or the command may take long; it must not take mor
 problem of ordinary size. Each case runs in a process of its own, whose memory is thus its own.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -17,8 +15,6 @@ import click
 from tests.fuzz.cases import BYTES, NEVER, SECONDS, Case, command_of, examine
 from tests.fuzz.commands import COMMANDS, READERS
 from tests.fuzz.named import changed
-
-__all__ = ["amount_cases", "examine_alone"]
 
 _LARGE = ("1000000000", "1e300", "1000000", "1000000000000")
 _WORDS = {"grid": "fixed:{}", "spells": "share=0.5,factor={},length-ms=1",

@@ -6,8 +6,6 @@ any, more than 10 s, more than 1 GB, a module imported that only a file names, c
 printed, and anything that is changed behind a link.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -26,9 +24,6 @@ import click
 from ramsis.cli.main import _run, cli
 from tests.fuzz.commands import COMMANDS, READERS
 from tests.fuzz.mutate import ODD_TEXTS, mutated
-
-__all__ = ["BYTES", "NEVER", "SECONDS", "Case", "case_of", "command_of", "examine", "quiet_run",
-           "told"]
 
 SECONDS, BYTES = 10, 1 << 30
 _CODES = (0, 2, 3, 4, 5, 6)

@@ -1,13 +1,9 @@
 """Which command lines read the files of the kit, and a valid line of each command."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.fuzz.files import IMPORTED, LOGS, REPORTED, TRACES
-
-__all__ = ["CLUSTER", "COMMANDS", "READERS", "SHORT", "SMALL", "Kind"]
 
 SMALL = ["--slo-ms", "100", "--workers", "4", "--grid", "fixed:8", "--max-queue", "4",
          "--headroom", "0"]

@@ -1,7 +1,5 @@
 """The texts of the kit's files; those of other programs are samples of other tests."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -18,8 +16,6 @@ from tests.profiles.test_run_importers import FILES, SAMPLES
 from tests.scenario.samples import document as scenario
 from tests.scenario.samples import model, stream
 from tests.studies.agents import urgent_first
-
-__all__ = ["IMPORTED", "LOGS", "REPORTED", "TEXTS", "TRACES", "Sample", "documents"]
 
 
 class Sample(NamedTuple):

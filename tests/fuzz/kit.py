@@ -1,7 +1,5 @@
 """A folder with a valid file of every kind that the commands read."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 from collections.abc import Callable
@@ -11,8 +9,6 @@ from ramsis import profiles
 from tests.fuzz.commands import CLUSTER, SHORT, SMALL
 from tests.fuzz.files import TEXTS, documents
 from tests.synthesis.samples import tiny_profile
-
-__all__ = ["make_kit", "measured"]
 
 Ran = Callable[[list[str]], tuple[int, str]]
 """Runs a command line in this process: its exit code, and what it printed."""

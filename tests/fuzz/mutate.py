@@ -1,7 +1,5 @@
 """Damage to files, as programs, disks and people do it."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import io
@@ -10,8 +8,6 @@ import random
 import re
 from collections.abc import Callable
 from typing import Any
-
-__all__ = ["HOSTILE_TEXTS", "ODD_TEXTS", "mutated"]
 
 ODD_TEXTS = ("", " ", "nan", "NaN", "inf", "-inf", "-1", "0", "-0", "1e308", "1e-308", "1e400",
              "1e26", "9" * 30, "9" * 400, "1_0", "１２", "0x10", "1e", "--", "x" * 300, "é",

@@ -3,8 +3,6 @@
 A module of that name lies in the folder where the command runs; it must never be imported.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -15,8 +13,6 @@ from typing import Any
 
 from tests.fuzz.cases import Case
 from tests.fuzz.commands import READERS
-
-__all__ = ["changed", "named_cases"]
 
 _NAMES = ("evil:f", "evil.py:f")
 _SCHEDULERS = ("round-robin:arrivals=evil:f,service=p95,max_queue=4", "evil:f:alpha=1")

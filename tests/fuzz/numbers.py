@@ -7,8 +7,6 @@ simulation of other arrivals keeps, nothing above the bound, and a central queue
 queues of single workers, these no worse than the greedy scheduler, but for 0.001.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io
@@ -23,8 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ramsis.cli.main import main as ramsis
-
-__all__ = ["Setting", "findings", "setting_of"]
 
 _PROFILES: Mapping[str, tuple[float, float, float]] = {
     "digits-cpu": (15.0, 60.0, 900.0), "text-cpu": (40.0, 300.0, 60.0),

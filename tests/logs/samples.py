@@ -1,7 +1,5 @@
 """The same requests as programs of the field write them down: each in its own layout."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Damaged logs are read or refused in one line, in bounded time; ``make fuzz`` tries more."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import time

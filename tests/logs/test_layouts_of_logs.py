@@ -1,7 +1,5 @@
 """Logs and load tests of other programs, against the requests that they were made of."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

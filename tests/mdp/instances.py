@@ -1,7 +1,5 @@
 """Decision problems that several tests solve."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Factorisations have one BLAS thread, and the threads of the user are put back."""
 
-from __future__ import annotations
-
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 

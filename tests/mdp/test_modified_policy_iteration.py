@@ -1,7 +1,5 @@
 """Modified policy iteration: against exact policy iteration, QuantEcon, and on hard chains."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -3,8 +3,6 @@
 The problem of fifteen states and its values are those of a test of the model checker Storm.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

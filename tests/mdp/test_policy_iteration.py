@@ -1,7 +1,5 @@
 """Policy iteration and exact evaluation: ties, several classes, bad scaling."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -7,8 +7,6 @@ ages, and the problem of two states); R. A. Howard, Dynamic Programming and Mark
 (1960), chapter 4 (three towns). The problems are written from the printed numbers.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

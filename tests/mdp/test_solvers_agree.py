@@ -1,7 +1,5 @@
 """All solvers against brute force over every policy, on small random problems."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The sparse decision problem: what it accepts, what it refuses, what it exports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

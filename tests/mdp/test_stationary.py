@@ -1,7 +1,5 @@
 """Stationary distributions by the direct way and by power iteration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Discounted textbook problems with known values: frozen lakes and the cliff walk."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

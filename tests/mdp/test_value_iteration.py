@@ -1,7 +1,5 @@
 """Value iteration: its stopping rules, its damping, its kernel."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small placement problems."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

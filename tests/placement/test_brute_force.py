@@ -1,7 +1,5 @@
 """The program finds what trying everything finds, for every objective and rule."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """The check finds every kind of wrong placement; it has to, as it is the last word."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The program's rows carry the names that the documentation explains."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Named workers with the fewest moves, shadow prices, and what becomes of ties and extremes."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """GPUs that are cut into instances: layouts, the program, positions, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """The figure of a placement."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

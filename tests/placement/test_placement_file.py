@@ -1,7 +1,5 @@
 """Placement files carry their problem, and are read back only where both agree."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Policies on instances of a GPU that hold several variants: placed with proof, and played."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Known schemes as presets: against results known from elsewhere, brute force and by hand."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 from dataclasses import replace

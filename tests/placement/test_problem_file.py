@@ -1,7 +1,5 @@
 """Problem files: what is read, what is refused, and in which words."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

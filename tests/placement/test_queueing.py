@@ -1,7 +1,5 @@
 """Stations with queues: the compiled run against the plain engine, and plans that count on it."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from functools import partial

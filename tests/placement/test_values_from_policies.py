@@ -1,7 +1,5 @@
 """Placements from what policies deliver, joined through a value table only."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import asdict

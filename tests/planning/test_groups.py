@@ -1,7 +1,5 @@
 """Figures of groups agree with what happened, counted request by request from the events."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from typing import Any

@@ -1,7 +1,5 @@
 """The placement problem of a scenario."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Policies to test with."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from typing import Any

@@ -1,7 +1,5 @@
 """Bad policy files: each is refused with one line that names the file, the place and the value."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Policy files: what is written is what is read, byte for byte, whole or not at all."""
 
-from __future__ import annotations
-
 import itertools
 import os
 

@@ -1,7 +1,5 @@
 """The manifest of a policy set: names, keys, and files that are missing or have changed."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

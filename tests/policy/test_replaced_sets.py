@@ -1,7 +1,5 @@
 """A set that takes the place of another touches nothing but that set's own policy files."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

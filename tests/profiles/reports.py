@@ -4,8 +4,6 @@ Each has its name, its text, the options that it needs, and what the profile hol
 batch size to statistics.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

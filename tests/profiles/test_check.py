@@ -1,7 +1,5 @@
 """``check``: what is odd is named, and nothing else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Confidences of models: bins, stated accuracies, expected increments, and what is refused."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable
 from dataclasses import replace

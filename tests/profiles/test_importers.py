@@ -1,7 +1,5 @@
 """Importers: units, detection, accuracies, and what they refuse."""
 
-from __future__ import annotations
-
 import csv
 import json
 

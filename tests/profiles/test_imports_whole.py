@@ -1,7 +1,5 @@
 """Every importer from the command line to the profile file, and what a damaged source leaves."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

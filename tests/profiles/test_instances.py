@@ -1,7 +1,5 @@
 """Profiles of instances: the three kinds of file, and what is refused."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

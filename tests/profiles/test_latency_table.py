@@ -1,7 +1,5 @@
 """The latency table: padding, filling, marks, and its own checks."""
 
-from __future__ import annotations
-
 import re
 import tracemalloc
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Labelled samples: accuracies and confidences of models, and what is refused."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

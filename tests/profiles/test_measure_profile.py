@@ -1,7 +1,5 @@
 """Measuring whole sets: functions, records, failures, resumption, and each back end's names."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

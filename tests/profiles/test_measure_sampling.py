@@ -1,7 +1,5 @@
 """Sampling: what is run how often, what ends it, what is recorded, and its stated error."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os

@@ -1,7 +1,5 @@
 """Measuring times by count and size, and which law holds for batches of different sizes."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types

@@ -1,7 +1,5 @@
 """Pruning: what may go without loss, the paper's front, and models between those on it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Profile files: reading, writing, the schema, and shipped sets."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Profile objects check themselves."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

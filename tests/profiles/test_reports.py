@@ -1,7 +1,5 @@
 """Reports of benchmark tools: read, or refused with a next step that works on that very file."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

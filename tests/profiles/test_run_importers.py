@@ -5,8 +5,6 @@ The files in ``tool_files`` were written by the tools themselves: AIPerf 0.13 an
 the published formats.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

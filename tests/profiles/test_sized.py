@@ -1,7 +1,5 @@
 """Times by count and size: the record, its file, and the tables that it makes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables with a column of sizes: how they are understood, and what is refused."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables as strangers have them: each shape is one measurement, written in another way."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

@@ -1,7 +1,5 @@
 """Importers of tables that users and tools write: long CSV, Model Analyzer, timm, request logs."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models between Storm and ours: Storm builds those in JANI, and reads those that are drawn."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from fractions import Fraction

@@ -5,8 +5,6 @@ which OpenAPI does not know; names, which are those of the model that is served;
 MLServer adds to the protocol, which are left out.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 from typing import Any

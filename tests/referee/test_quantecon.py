@@ -1,7 +1,5 @@
 """The solvers beside QuantEcon's: discounted values, and average reward by a discount near 1."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The simulator beside Ciw: waits in queues of one model, served one by one, first come first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

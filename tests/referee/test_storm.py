@@ -1,7 +1,5 @@
 """The solvers beside the model checker Storm: published values, and problems drawn at random."""
 
-from __future__ import annotations
-
 import csv
 import random
 from fractions import Fraction

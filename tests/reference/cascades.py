@@ -4,8 +4,6 @@ A column is a first model and batch, a second model, and for each bin of the fir
 either no second opinion or a batch of the second model, which has to fit into the SLO.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from itertools import product

@@ -6,8 +6,6 @@ steps. With times that are whole numbers of steps some best schedule starts ever
 so that the program is exact.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import combinations
@@ -17,8 +15,6 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
 from ramsis.arrays import IntArray
-
-__all__ = ["SmallCluster", "most_with_memory"]
 
 State = frozenset[int]
 

@@ -1,7 +1,5 @@
 """What waits in a queue by deadline, drawn query by query, as the law of its head supposes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

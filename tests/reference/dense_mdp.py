@@ -1,7 +1,5 @@
 """Brute force over all policies of a small decision problem, with dense algebra only."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A central queue simulated the slow and obvious way: lists instead of heaps, no engine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

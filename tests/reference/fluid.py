@@ -9,8 +9,6 @@ answered as an unknown of its own. The same way for several worker types and SLO
 And what a clairvoyant scheduler reaches with one worker, which serves given arrivals in order.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import combinations, product
 

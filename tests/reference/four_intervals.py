@@ -5,8 +5,6 @@ rest of the service. Equation numbers as in EuroSys '24, §4.3, with the three c
 the worker's MDP needs (the empty state counted once, negative slack in bin 0, full state n' > N).
 """
 
-from __future__ import annotations
-
 import math
 
 Row = dict[tuple[int, int] | str, float]

@@ -1,12 +1,8 @@
 """Most requests in time on tiny instances, by trying all schedules; all ways to form batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-
-__all__ = ["best_batches", "most_in_time", "most_with_loads"]
 
 Request = tuple[float, float, int]
 """Release, deadline, model."""

@@ -1,7 +1,5 @@
 """The rules of the latency table, one batch size at a time: the slow twin of ``fill_row``."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from statistics import median
 

@@ -4,8 +4,6 @@ It shares no code with the runtime: levels of all axes are found by linear scans
 counting every arrival anew. ``python -m tests.reference.lookup`` prints the vectors' file.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

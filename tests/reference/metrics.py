@@ -1,15 +1,11 @@
 """Figures of a run by whole arrays, sorted: slow and obvious."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
-
-__all__ = ["figures", "queue_at_arrivals"]
 
 
 def figures(run: Run) -> dict[str, Any]:

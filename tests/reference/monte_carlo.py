@@ -6,8 +6,6 @@ exponential gaps give the central arrivals during the service; every K-th is the
 the slack of its first new one is rounded down to the grid (EuroSys '24, §4.1-4.3).
 """
 
-from __future__ import annotations
-
 import math
 import random
 from bisect import bisect_right

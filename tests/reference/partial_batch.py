@@ -6,8 +6,6 @@ time when at least bK of k_A uniform instants are. ``sample`` draws the same fro
 gaps, without any of these laws.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from bisect import bisect_right

@@ -4,8 +4,6 @@ It shares nothing with the program: layouts are all sets of (instance, start) th
 trying each set, and GPUs are told apart by name.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Shares nothing with ``placement_milp`` but the records of a problem. Given what 
 families do not compete, so that the best shares of each are a small linear program of its own.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Poisson probabilities to 30 digits, in decimal arithmetic."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal, localcontext
 

@@ -5,8 +5,6 @@ queue's length and the earliest query's slack, rounded down; more than N queued 
 time by the fastest model. Service takes l(m, n). Nothing here is shared with the analysis.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass
 

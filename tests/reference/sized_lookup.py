@@ -4,8 +4,6 @@ It shares no code with the runtime: it follows the steps of ``docs/policy-file.m
 ``python -m tests.reference.sized_lookup`` prints the vectors' file.
 """
 
-from __future__ import annotations
-
 import math
 from random import Random
 from typing import Any

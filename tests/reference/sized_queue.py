@@ -5,8 +5,6 @@ function of the queue (request numbers, the oldest first) and the time. It retur
 it composes, the requests that it gives up, and when it wants to be asked again at the latest.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Sequence

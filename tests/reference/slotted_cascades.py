@@ -10,8 +10,6 @@ of each model takes the oldest of those that it answers in time: requests of one
 only, so whoever serves a younger one first may exchange the two.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

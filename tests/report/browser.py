@@ -1,7 +1,5 @@
 """A headless Chromium for the tests of pages."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The page of each kind: what it says, what it refuses, and how a browser shows it."""
 
-from __future__ import annotations
-
 import contextlib
 import html
 import io

@@ -1,7 +1,5 @@
 """Figures of several panels."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """``ramsis profile plot``: the figure of a profile set."""
 
-from __future__ import annotations
-
 import os
 import sys
 from unittest import mock

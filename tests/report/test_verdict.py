@@ -1,7 +1,5 @@
 """What a page begins with, and what it says of how its results came to be."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """What is said of rows of simulations: who is best where, and what misses a target."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Rules of second opinions drawn by chance, to test with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The lookup of second opinions does what the rule in plain Python does."""
 
-from __future__ import annotations
-
 from collections import deque
 from heapq import heappop, heappush
 from math import inf, nan

@@ -1,7 +1,5 @@
 """The dispatcher does what the simulator does, and loses no request whatever happens."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from heapq import heappop, heappush

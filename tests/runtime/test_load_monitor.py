@@ -1,7 +1,5 @@
 """The load monitor: a sliding average that equals counting every arrival anew."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The lookup: total, exact on every edge, as the specification and its vectors say."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

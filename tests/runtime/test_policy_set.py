@@ -1,7 +1,5 @@
 """The policy set: which level answers, and when the caller is told that none is high enough."""
 
-from __future__ import annotations
-
 import pytest
 
 from ramsis import policy, runtime

@@ -1,7 +1,5 @@
 """Policies made while serving: whole sets only, errors kept from the queries, newest first."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

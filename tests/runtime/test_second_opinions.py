@@ -1,7 +1,5 @@
 """The dispatcher gives second opinions as the rule in plain Python does, and loses no request."""
 
-from __future__ import annotations
-
 from collections import Counter
 from heapq import heappop, heappush
 from math import inf

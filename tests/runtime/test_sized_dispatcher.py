@@ -1,7 +1,5 @@
 """The dispatcher of requests with a size: who is served, dropped and when."""
 
-from __future__ import annotations
-
 import random
 from math import inf
 from typing import NamedTuple

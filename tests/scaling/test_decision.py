@@ -1,7 +1,5 @@
 """The decisions of workers one by one against a decision process over all of them at once."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A fleet that starts, drains and stops workers."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from typing import Any

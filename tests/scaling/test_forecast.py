@@ -1,7 +1,5 @@
 """Forecasts: files that are read and refused, and what a table makes of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError

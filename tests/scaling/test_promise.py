@@ -1,7 +1,5 @@
 """Promises of scaling policies against runs that are only counted."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules of scaling do what their sources say, on the examples that these give."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

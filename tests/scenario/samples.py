@@ -1,7 +1,5 @@
 """Scenario documents for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ramsis.scenario import Scenario, scenario_from_document

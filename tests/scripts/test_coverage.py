@@ -1,7 +1,5 @@
 """The rows of the five texts: the tables, the places in the code and the commands."""
 
-from __future__ import annotations
-
 import argparse
 import runpy
 import shlex

@@ -1,7 +1,5 @@
 """The evaluation's rules, its arithmetic, and that every experiment runs."""
 
-from __future__ import annotations
-
 import csv
 import doctest
 import runpy

@@ -1,7 +1,5 @@
 """The league's table: the best model in hindsight, and a page that gets it between its marks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

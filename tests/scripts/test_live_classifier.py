@@ -1,7 +1,5 @@
 """The worked example of a request classifier: its texts, its models and its kept rows."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

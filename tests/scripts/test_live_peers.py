@@ -1,7 +1,5 @@
 """Servers of others: the reason that is shown where one does not start."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

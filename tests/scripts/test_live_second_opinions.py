@@ -1,7 +1,5 @@
 """The table of live second opinions in the docs is that of the kept rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The rules of the live comparison are those of the simulator; the page shows the kept rows."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

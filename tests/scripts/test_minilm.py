@@ -1,7 +1,5 @@
 """The text encoder as ONNX: the same embeddings as a forward pass in NumPy."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The paper's figures beside ours: the page is what the kept rows say."""
 
-from __future__ import annotations
-
 import re
 import sys
 

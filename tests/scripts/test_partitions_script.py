@@ -1,7 +1,5 @@
 """The script that proves the fewest GPUs for scenarios."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

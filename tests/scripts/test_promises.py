@@ -1,7 +1,5 @@
 """The checks that promises are held to: their settings, what breaks them, and resumption."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 

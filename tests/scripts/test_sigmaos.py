@@ -1,7 +1,5 @@
 """The experiments of the σOS thesis: printed times are met, and each scheduler wins its own."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

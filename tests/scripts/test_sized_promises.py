@@ -1,7 +1,5 @@
 """Promises by size class: kept rows beside simulations of other requests."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``scripts/tables.py``: tables from rows, on pages that have their marks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

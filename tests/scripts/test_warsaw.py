@@ -1,7 +1,5 @@
 """The Warsaw workload, and what its schedulers make of it."""
 
-from __future__ import annotations
-
 import csv
 import json
 

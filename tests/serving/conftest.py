@@ -1,7 +1,5 @@
 """Shared fixtures of the tests of serving."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -6,8 +6,6 @@ the capacity comes. Of each fault: every request must have an answer, the server
 the accuracy must be back within five seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

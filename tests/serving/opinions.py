@@ -1,7 +1,5 @@
 """A policy with second opinions for the functions of :mod:`.servers`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small whole requests are answered without the application, just as it answers them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The event loop of servers and load generators is closed, whatever comes."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from threading import Thread

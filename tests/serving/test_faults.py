@@ -3,8 +3,6 @@
 Whatever happens, each request has an answer, and the server goes on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

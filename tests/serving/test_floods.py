@@ -1,7 +1,5 @@
 """Workers do not stand idle while the front end reads a flood of requests."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

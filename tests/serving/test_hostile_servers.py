@@ -1,7 +1,5 @@
 """`ramsis load` against servers that answer with anything: no traceback, and it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

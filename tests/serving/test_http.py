@@ -1,7 +1,5 @@
 """HTTP/1.1 as its specification has it: upgrades, pipelines, hosts, and errors in JSON."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """One request, or many that are not whole, keep nobody else from being answered."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

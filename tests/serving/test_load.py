@@ -1,7 +1,5 @@
 """The load generator against a small server of the protocol that others' libraries make."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shlex

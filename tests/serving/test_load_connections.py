@@ -1,7 +1,5 @@
 """A load generator's connections, against servers that answer as few do."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable

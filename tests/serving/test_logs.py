@@ -1,7 +1,5 @@
 """Logs hold nobody up, whoever reads them and whatever clients cause; and signals end a server."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """The MLServer runtime, in MLServer as its own command starts it."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import contextlib

@@ -1,7 +1,5 @@
 """The server measures what serving takes besides the model, and takes it from every slack."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 from types import SimpleNamespace

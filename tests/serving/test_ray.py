@@ -1,7 +1,5 @@
 """The Ray Serve adapter: what it exports, how it scales, and an application that answers."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import importlib

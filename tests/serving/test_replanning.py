@@ -1,7 +1,5 @@
 """Service times that drift are reported, measured, and policies made anew with them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A server that starts and stops its workers by a scaling policy, and one that only advises."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

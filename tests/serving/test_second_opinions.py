@@ -1,7 +1,5 @@
 """The server gives second opinions with real workers, and loses no first answer."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

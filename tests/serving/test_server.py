@@ -1,7 +1,5 @@
 """A server in a process of its own: the protocol, bad requests, and clients nobody here wrote."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

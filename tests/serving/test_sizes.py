@@ -1,7 +1,5 @@
 """Requests with a size: tensors of different lengths, padded to the longest of their batch."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor

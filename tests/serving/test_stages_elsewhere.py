@@ -1,7 +1,5 @@
 """Second opinions inside Triton and Ray Serve: as by `ramsis serve`, stages included."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """SECURITY.md states the server's limits as its options have them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

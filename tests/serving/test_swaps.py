@@ -1,7 +1,5 @@
 """Policies are exchanged while requests are served, and sets that break change nothing."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The model for Triton, in a real Triton; and its refusals without one."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import http.client

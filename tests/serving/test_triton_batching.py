@@ -1,7 +1,5 @@
 """``ramsis export triton --batching``: the library joins what the runtime's rule joins."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Policies in front of another server: `ramsis serve --upstream` and the back end `upstream`."""
 
-from __future__ import annotations
-
 import json
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """A worker's life: known to be dead, started again until that works, ready when it can run."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -5,8 +5,6 @@ it is looked for on the path. The Python of its Python backend needs what ``rams
 ``PYTHONPATH`` has this folder, to which the command may add.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A small server of the Open Inference Protocol in this process, as an upstream for tests."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """Small fleets, policies with any table, and schemes for tests of the simulator."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Batching of two serving systems: BentoML's adaptive one, and deferred batches as in Symphony."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 from types import SimpleNamespace

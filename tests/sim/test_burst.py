@@ -1,7 +1,5 @@
 """Bursts: when they arrive, and how long workers take to recover from them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Policies of a central queue, simulated: compiled loop, plain engine and a slow twin agree."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

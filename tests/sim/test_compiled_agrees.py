@@ -1,7 +1,5 @@
 """Compiled kernels and the plain engine decide identically on the same arrivals."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A fleet's queue by deadline: both engines, and against one SLO."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,7 +1,5 @@
 """A fixed delay with a batch limit, against an event loop of its own and against theory."""
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 

@@ -1,7 +1,5 @@
 """Fixed batches in turn: queueing theory, the capacity of a cycle, and what is dropped."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

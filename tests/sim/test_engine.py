@@ -1,7 +1,5 @@
 """The plain engine: order of events, accounting, what schemes may not do."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

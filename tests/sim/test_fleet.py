@@ -1,7 +1,5 @@
 """What batches take."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures of runs, against sums by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import fields

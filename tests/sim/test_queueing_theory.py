@@ -1,7 +1,5 @@
 """Simulated queues against what theory says of them, within confidence intervals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

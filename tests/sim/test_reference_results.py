@@ -11,8 +11,6 @@ the end) and as here (of all): the two ways of counting hardly differ. The limit
 have fewer violations.
 """
 
-from __future__ import annotations
-
 import csv
 from bisect import bisect_left
 from statistics import median

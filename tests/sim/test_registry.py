@@ -1,7 +1,5 @@
 """One registry: what is named serves fleets and scenarios alike, or says in a line why not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stations in one run: each does what it would do alone on the requests that are routed to it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush

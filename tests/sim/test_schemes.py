@@ -1,7 +1,5 @@
 """What each scheme decides."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from bisect import bisect_left

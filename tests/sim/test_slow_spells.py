@@ -1,7 +1,5 @@
 """Slow spells: how they are drawn, what they do to batches, and that both engines agree."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

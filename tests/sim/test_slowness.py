@@ -1,7 +1,5 @@
 """Batches that take longer than profiled, with schedulers that are told so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Figures of a window beside those that NumPy works out step by step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

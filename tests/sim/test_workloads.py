@@ -1,7 +1,5 @@
 """When queries arrive."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Searches for the rule of policies for requests with a size that are short enough for tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from ramsis.sized import policy, search

@@ -1,7 +1,5 @@
 """The fewest workers for requests with a size: against all numbers tried, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The problem of requests with a size: its times, classes and refusals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The compiled runs of requests with a size are those of a plain program, to the last digit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

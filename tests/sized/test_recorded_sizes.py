@@ -1,7 +1,5 @@
 """A recorded trace as arrivals whose requests keep their sizes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The decision rule: the lookup and the compiled run take the same batches, on both laws."""
 
-from __future__ import annotations
-
 import heapq
 from math import inf
 

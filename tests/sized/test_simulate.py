@@ -1,7 +1,5 @@
 """Simulations of requests with a size: figures by class, schedulers by name, refusals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

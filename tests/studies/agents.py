@@ -1,7 +1,5 @@
 """Agents for tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ramsis.studies.clockwork_rl.agent import Agent, Layer, Scaling

@@ -1,7 +1,5 @@
 """Workers of several types come and go, and no request is lost."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

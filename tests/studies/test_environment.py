@@ -1,7 +1,5 @@
 """The cluster as an environment: gymnasium's own check, masks, rewards, conservation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The scheduler that plays a trained agent: its decisions, its file, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

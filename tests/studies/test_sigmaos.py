@@ -1,7 +1,5 @@
 """The schedulers of σOS: tenants in turn, copies, and what is chosen among."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

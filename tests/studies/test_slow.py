@@ -1,7 +1,5 @@
 """A scheduler process that takes time for its decisions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

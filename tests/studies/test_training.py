@@ -1,7 +1,5 @@
 """Training: what is trained is what is played; it learns, goes on, and refuses what is not its."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The schedulers of the Warsaw thesis: what is loaded when, and in which order requests run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small specifications."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

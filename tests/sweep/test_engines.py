@@ -1,7 +1,5 @@
 """Engines: which are refused, how jobs are handed to Ray, and what a lost process costs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Scenarios and schedulers as axes of a sweep."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

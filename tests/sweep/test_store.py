@@ -1,7 +1,5 @@
 """Sweeps into a URL: the tables of a folder, what is reused, and a store that goes away."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

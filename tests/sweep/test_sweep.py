@@ -1,7 +1,5 @@
 """Running sweeps: the same figures as by hand, reuse, failures, tables."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import shutil

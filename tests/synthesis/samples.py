@@ -1,7 +1,5 @@
 """Small profile sets, settings and arrival processes for tests of whole policies."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

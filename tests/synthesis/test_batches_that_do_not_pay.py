@@ -4,8 +4,6 @@ A single worker's queue is a central queue, whatever the dispatch rule. Where no
 time, parts of a worker's queue are batches by default.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

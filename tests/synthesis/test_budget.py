@@ -1,7 +1,5 @@
 """Policies within a budget of violations: they keep to it, and give no accuracy away."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The fewest workers: the searches, agreement with a linear scan, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Workers for a trace of a coarse clock: those for the exact times, and what is not certain."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The cheapest mix of worker types: the search, agreement with a scan, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """The service times that are taken where none are named: the same everywhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Promises of finite samples: intervals that cover the truth, and budgets that they support."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

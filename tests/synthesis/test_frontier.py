@@ -1,7 +1,5 @@
 """The frontier: concave, from the fewest violations to the unconstrained policy, and above all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """One policy: solvers agree, objectives are what they say, extremes have finite answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

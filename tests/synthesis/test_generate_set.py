@@ -1,7 +1,5 @@
 """A folder of policies: what is written when, extended, refused, replaced, interrupted."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Headroom: which policy is taken, what its file states, and that this is checked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """A worker replayed by itself has the figures of all that requests reach in turn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

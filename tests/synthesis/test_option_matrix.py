@@ -1,7 +1,5 @@
 """The table of options: its page, what it refuses, and that the models keep to it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

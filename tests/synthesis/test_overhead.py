@@ -1,7 +1,5 @@
 """What a batch takes besides its model: in policies, their files, bounds and simulation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

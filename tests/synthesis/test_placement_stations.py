@@ -1,7 +1,5 @@
 """Placements in simulation: stations, policies for them, and what becomes of every request."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

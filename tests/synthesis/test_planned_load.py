@@ -1,7 +1,5 @@
 """Policies for arrivals that are not Poisson: planned for Poisson, promised under their own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

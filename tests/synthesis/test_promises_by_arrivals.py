@@ -4,8 +4,6 @@ Each query is judged by its own deadline. The model of a worker counts a batch a
 earliest query (``by_head``), so it tells more violations than there are.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """When a promise stays the model's, when runs have settled, and what is refused aloud."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

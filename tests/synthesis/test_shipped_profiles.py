@@ -1,7 +1,5 @@
 """The shipped profile sets are valid and give policies at the paper's three kinds of SLO."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

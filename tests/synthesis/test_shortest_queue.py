@@ -1,7 +1,5 @@
 """Shortest queues: the tables of round robin, routed otherwise, and what they promise."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sets with policies for batches that take longer than profiled."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

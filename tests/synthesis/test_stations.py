@@ -1,7 +1,5 @@
 """Stations of a cluster: reductions to one type and one class, never worse than the best part."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -8,8 +8,6 @@ changed problem, by the analysis, is no longer the stated one.
 ``python -m tests.verify.mutations --count 1000`` tries many on all kinds of files.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json
@@ -35,8 +33,6 @@ from ramsis.verify.policy import TOLERANCE, verify_policy
 from ramsis.verify.sets import verify_levels
 from tests.sim.raw_samples import LAWS, Measured
 from tests.synthesis import samples
-
-__all__ = ["FILES", "SETS", "Mutant", "derived_once", "escaped", "failures", "mutants"]
 
 T = TypeVar("T")
 Document = dict[str, Any]

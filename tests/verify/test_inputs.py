@@ -1,7 +1,5 @@
 """What a file was made for stands in it twice, and must be the same."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

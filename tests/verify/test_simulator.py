@@ -1,7 +1,5 @@
 """The simulator of verification against the one that promises are measured in."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

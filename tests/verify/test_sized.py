@@ -1,7 +1,5 @@
 """Verification of policies for requests with a size."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Verification holds for what was generated, and for nothing that was changed since."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Worker problems that several tests use."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The written-out worker MDP against the brute-force sum over four intervals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

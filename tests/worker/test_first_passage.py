@@ -1,7 +1,5 @@
 """First passage against loops, closed forms and conservation of probability."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

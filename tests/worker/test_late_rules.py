@@ -1,7 +1,5 @@
 """Late rules and drawn service times: structured = explicit, and positions = order statistics."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

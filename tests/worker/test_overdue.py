@@ -1,7 +1,5 @@
 """Requests that are overdue at the end of a service are dropped, and what is left is counted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

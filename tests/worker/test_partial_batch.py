@@ -1,7 +1,5 @@
 """Batches of part of the queue: what they leave behind."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

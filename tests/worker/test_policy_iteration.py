@@ -1,7 +1,5 @@
 """Policy iteration on the slack nodes against other solvers, other nodes and simulation."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """What a worker problem allows, earns and costs, and what it refuses."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """First rounds of policy iteration, against rounds with exact values alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The slack nodes: where they lie, and what follows from each."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

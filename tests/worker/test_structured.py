@@ -1,7 +1,5 @@
 """The structured form is the explicit MDP, without its matrix."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Variable batching: the structured form is the explicit MDP, at the states that matter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 python -m tests.sim.cluster.random_scenarios 1000
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Clockwork's heuristic: what it decides, and its share in time in cells of its grid."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import clockwork

@@ -1,7 +1,5 @@
 """What the cluster engine does, event by event, and what it refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

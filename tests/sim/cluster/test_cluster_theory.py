@@ -1,7 +1,5 @@
 """The cluster engine against queueing theory, within confidence intervals."""
 
-from __future__ import annotations
-
 from collections import deque
 from math import factorial
 from typing import Any

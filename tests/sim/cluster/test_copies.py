@@ -1,7 +1,5 @@
 """How many copies of which model where: memory, what stays, and the gap against brute force."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

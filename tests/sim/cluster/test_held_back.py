@@ -1,7 +1,5 @@
 """Requests that must not be answered too early are held back; too early is no overload."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The planned scheduler: late decisions, what is put off, and loads by the rates seen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any

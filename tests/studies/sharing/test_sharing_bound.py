@@ -1,7 +1,5 @@
 """The bound of sharing: against the best of all schedules of tiny instances, and against runs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

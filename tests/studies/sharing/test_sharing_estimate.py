@@ -1,7 +1,5 @@
 """The queue-aware planner: its estimates against the engine, its plans against all plans."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

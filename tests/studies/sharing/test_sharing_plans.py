@@ -1,7 +1,5 @@
 """Policies of sharing: figures that are known, plans by hand, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

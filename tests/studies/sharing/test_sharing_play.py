@@ -1,7 +1,5 @@
 """Models that share GPUs: the router, interference and figures against counting and theory."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

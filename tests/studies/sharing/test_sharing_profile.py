@@ -1,7 +1,5 @@
 """Profiles of sharing: what is read, what is skipped, what is refused."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
