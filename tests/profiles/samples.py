@@ -166,13 +166,13 @@ def write_sources(folder: Path) -> None:
         )
 
 
-def embedder(path: Path, shape: list[object]) -> Path:
-    """An ONNX model of whole numbers and a mask, both of a shape."""
+def embedder(path: Path, shape: list[object], stated: list[object] | None = None) -> Path:
+    """An ONNX model of whole numbers and a mask, both of a shape, and the stated output shape."""
     onnx = pytest.importorskip("onnx", reason="without the package onnx: pip install "
                                "'ramsis[measure]'")
     ids = onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, shape)
     mask = onnx.helper.make_tensor_value_info("mask", onnx.TensorProto.FLOAT, shape)
-    out = onnx.helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, None)
+    out = onnx.helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, stated)
     nodes = [onnx.helper.make_node("Cast", ["ids"], ["cast"], to=onnx.TensorProto.FLOAT),
              onnx.helper.make_node("Mul", ["cast", "mask"], ["out"])]
     graph = onnx.helper.make_graph(nodes, "g", [ids, mask], [out])

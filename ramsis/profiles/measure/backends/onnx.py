@@ -63,6 +63,9 @@ class Onnx(Backend):
         settings = self._runtime.SessionOptions()
         settings.intra_op_num_threads = self._options.threads
         settings.inter_op_num_threads = 1
+        # Errors only: of outputs that have another shape than the file states, as exported models
+        # often have, it would warn in every run, and writing that takes longer than a small model.
+        settings.log_severity_level = 3
         try:
             session = self._runtime.InferenceSession(model, settings, providers=[self._provider])
         except Exception as error:  # onnxruntime's own errors share no other class
