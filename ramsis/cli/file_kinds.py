@@ -83,7 +83,7 @@ _TIMES = _kind("a trace of arrivals", "--trace {0} or `ramsis arrivals fit {0}` 
 _RATES = _kind("a trace of loads", "--trace {0} takes it", "--trace")
 _TOML = _kind("a TOML file", "`ramsis sweep` takes settings of grids, `ramsis simulate` scenarios",
               "sweep", "simulate", "scenario", "place", "profile", "generate", "--variants",
-              *_DOCUMENTS)
+              "--settings", *_DOCUMENTS)
 # First bytes, name, suffix and command of compressions that are unpacked under this suffix.
 _PACKED = ((b"\x1f\x8b", "gzip", ".gz", "gunzip"), (b"\x28\xb5\x2f\xfd", "zstd", ".zst", "unzstd"))
 _SIGNATURES = {
@@ -169,8 +169,9 @@ def _benchmark(path: str) -> _Kind | None:
         name = detect(Path(path)) if os.stat(path).st_size <= _MOST_BYTES else ""
     except (RamsisError, OSError):
         return None
-    return _kind(f"a benchmark of a model ({name})", _TABLE.step, "profile import") if (
-        name in RUN_FORMATS) else None
+    if name not in RUN_FORMATS:
+        return None
+    return _kind(f"a benchmark of a model ({name})", _TABLE.step, "profile import", "--loadgen")
 
 
 def _of_log(log: LogKind | Summary) -> _Kind:

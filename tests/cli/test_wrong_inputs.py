@@ -149,6 +149,11 @@ def test_a_wrong_input_is_refused_in_a_line_with_the_next_step(
     assert snapshot(folder) == before
 
 
+def test_a_file_is_not_said_to_be_of_the_kind_that_was_asked_for(run, filled, monkeypatch):
+    monkeypatch.chdir(filled[0])
+    assert "this is" not in run("generate", "--settings", "broken.toml").err
+
+
 def test_lines_that_are_no_objects_are_refused_in_a_line(run, tmp_path):
     for content, code, says in (("[1,2]\n", 3, "jq -r '.[]' lines.json > times.txt"),
                                 ("5\n", 2, "no key holds times of requests")):
