@@ -42,9 +42,10 @@ from ramsis.arrivals.trace_formats.columns import (
     lines_of,
 )
 from ramsis.arrivals.trace_formats.files import blocks
-from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit, is_iso
+from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit
 from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError, check_known
+from ramsis.logs.dates import is_iso
 from ramsis.numerals import number_or_nan
 
 _SEPARATOR = re.compile(r"sep=[,;\t]", re.IGNORECASE)

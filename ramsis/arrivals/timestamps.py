@@ -31,8 +31,9 @@ from ramsis.arrivals.trace_formats.columns import (
     size_column,
 )
 from ramsis.arrivals.trace_formats.files import blocks
-from ramsis.arrivals.trace_formats.instants import UNITS, epoch_unit, is_iso, leading_time
+from ramsis.arrivals.trace_formats.instants import UNITS, epoch_unit
 from ramsis.errors import InputFileError, check_known
+from ramsis.logs.dates import is_iso, leading_time
 from ramsis.logs.kinds import preamble_of
 from ramsis.numerals import heading_unit
 

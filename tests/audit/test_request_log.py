@@ -214,6 +214,9 @@ def test_bad_logs_are_refused_with_the_line(tmp_path, lines, words):
     ("# made today\nsep=;\ntimestamp;latency [µs];slo_ms", "1714557600.3;300000;250"),
     ("created_at,finished_at,slo_ms",
      "2024-05-01 10:00:00+00,2024-05-01 12:00:00.3+02,250"),
+    ("arrival,latency_ms,slo_ms", '"May 1, 2024 @ 10:00:00.250",300,250'),
+    ("arrival,latency_ms,slo_ms", '"Wed, 01 May 2024 10:00:00 GMT",300,250'),
+    ("arrival,latency_ms,slo_ms", "2024-05-01 10:00:00.5 +0000 UTC,300,250"),
     ("arrival,finish,slo_ms", "01.05.2024 10:00:00.0,01.05.2024 10:00:00.3,250"),
     ("arrival,finish,slo_ms", "5/1/2024 11:59:59.9 AM,5/1/2024 12:00:00.2 PM,250"),
 ])

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
 from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.logs.dates import ISO, is_iso, iso_text
 from ramsis.numerals import number_or_nan, time_remedy
 
 if TYPE_CHECKING:
@@ -47,21 +48,6 @@ _NAMES = {0.001: "microsecond", 1.0: "millisecond", 1000.0: "second", 60_000.0: 
 UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6}
 """Milliseconds in each unit that numbers may have."""
 
-_ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d(?::?\d\d)?)?")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_CLOCK = r"(?P<clock>\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?)"
-_HALF = r" (?P<half>[AaPp])[Mm]"
-# Go writes the name of the zone behind its offset.
-_ZONE = r" ?(?:(?P<zone>Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?: [A-Z]{3,4})?)?"
-_DATES = (*(re.compile(date + _CLOCK + f"(?:{_HALF})?" + _ZONE) for date in (
-    r"(?P<year>\d{4})(?P<mark>[-/])(?P<month>\d\d)(?P=mark)(?P<day>\d\d)[T ]",
-    r"(?P<month>[A-Za-z]{3,9}) (?P<day>\d{1,2}), (?P<year>\d{4}),?(?: @)? ",
-    r"\[?(?P<day>\d\d)/(?P<month>[A-Za-z]{3})/(?P<year>\d{4}):",
-    r"(?:[A-Za-z]{3}, )?(?P<day>\d{1,2}) (?P<month>[A-Za-z]{3}) (?P<year>\d{4}) ",
-    r"(?P<day>\d\d)\.(?P<month>\d\d)\.(?P<year>\d{4}),? ")),
-    # Of dates with slashes and the year last, only those of a clock with AM and PM are clear.
-    re.compile(r"(?P<month>\d\d?)/(?P<day>\d\d?)/(?P<year>\d{4}),? " + _CLOCK + _HALF + _ZONE))
-_LONGEST_DATE = 60
 # Several lines of such texts, in years whose nanoseconds fit into 64 bits.
 _REGULAR = re.compile(r"(?:(?:19|20|21)\d\d-\d\d-\d\d[T ]\d\d:\d\d:[0-5]\d(?:\.\d{1,9})?"
                       r"(?:\n|\Z))++", re.ASCII)
@@ -81,50 +67,6 @@ def epoch_unit(text: str) -> str | None:
     value = number(text)
     return next((unit for unit in ("s", "ms", "us", "ns")
                  if low <= value * UNITS[unit] / 1000.0 < high), None)
-
-
-def iso_text(text: str) -> str:
-    """Convert a date and time in other unambiguous forms to ISO 8601; keep other texts.
-
-    >>> [iso_text(text) for text in ("2026/05/06 07:00:00", "May 6, 2026 @ 07:00:00.250",
-    ...                              "06/May/2026:07:00:00 +0200", "5/6/2026 7:00:00 PM")]
-    ['2026-05-06T07:00:00', '2026-05-06T07:00:00.250', '2026-05-06T07:00:00+0200', \
-'2026-05-06T19:00:00']
-    """
-    if len(text) > _LONGEST_DATE or _ISO.fullmatch(text):
-        return text
-    match = next((match for form in _DATES if (match := form.fullmatch(text))), None)
-    if match is None:
-        return text
-    month = match["month"].lower()[:3]
-    if month.isalpha():
-        if month not in _MONTHS:
-            return text
-        month = str(_MONTHS.index(month) + 1)
-    hour, _, clock = match["clock"].partition(":")
-    if match["half"]:
-        if not 1 <= int(hour) <= 12:
-            return text
-        hour = str(int(hour) % 12 + 12 * (match["half"] in "Pp"))
-    clock = clock if ":" in clock else clock + ":00"
-    zone = "Z" if match["zone"] in ("UTC", "GMT") else match["zone"] or ""
-    return (f"{match['year']}-{int(month):02d}-{int(match['day']):02d}"
-            f"T{int(hour):02d}:{clock}{zone}")
-
-
-def is_iso(text: str) -> bool:
-    """Return whether a text is a date and time in a form that :func:`iso_text` accepts."""
-    return _ISO.fullmatch(iso_text(text)) is not None
-
-
-def leading_time(text: str) -> str:
-    """Return the date and time at the start of a line, or an empty text.
-
-    >>> leading_time("2024-05-01 12:00:00,250 INFO done")
-    '2024-05-01 12:00:00,250'
-    """
-    match = _ISO.match(text)
-    return match[0] if match else ""
 
 
 def number(text: str) -> float:
@@ -152,7 +94,7 @@ class Instants:
         first = iso_text(first)
         self.iso = is_iso(first)
         self._zoned = _zoned(first)
-        matched = _ISO.fullmatch(first)
+        matched = ISO.fullmatch(first)
         self._zone = (matched[3] or "") if matched else ""
         self._offset = 0  # ns by which texts read as UTC, without their zone, are too late
         self.factor, self._zero = UNITS["s"], 0.0
@@ -188,7 +130,7 @@ class Instants:
             time_ms = (number(text) - self._zero) * self.factor
             return time_ms if abs(time_ms) <= _LONGEST_MS else math.nan
         text = iso_text(text)
-        if not _ISO.fullmatch(text) or _zoned(text) != self._zoned:
+        if not ISO.fullmatch(text) or _zoned(text) != self._zoned:
             return math.nan
         try:
             return (_iso(text, self._zoned) - self._origin) / 1e6
@@ -239,7 +181,7 @@ def _since_1970_ns(texts: list[str]) -> NDArray[np.int64] | None:
 
 def _zoned(text: str) -> bool:
     """Return whether a text is in ISO 8601 and ends in a time zone."""
-    matched = _ISO.fullmatch(text)
+    matched = ISO.fullmatch(text)
     return bool(matched and matched[3])
 
 
@@ -248,7 +190,7 @@ def _iso(text: str, zoned: bool) -> int:
 
     If ``zoned``, the text must end in its time zone; else it is read as UTC.
     """
-    matched = _ISO.fullmatch(text)
+    matched = ISO.fullmatch(text)
     assert matched
     seconds, fraction, zone = matched.groups()
     instant = datetime.fromisoformat(seconds + (zone if zoned else "+00:00"))

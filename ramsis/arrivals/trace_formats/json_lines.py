@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from ramsis.arrivals.sizes import are_sizes
 from ramsis.arrivals.trace_formats.columns import called_times, joined, lines_of, size_of
 from ramsis.arrivals.trace_formats.files import blocks
-from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit, is_iso
+from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit
 from ramsis.errors import InputFileError
 from ramsis.files import parsed
+from ramsis.logs.dates import is_iso
 from ramsis.memory import without_collection
 
 
