@@ -259,7 +259,8 @@ class Policy:
     @property
     def samples(self) -> IntArray:
         """Number of samples behind the service time of each batch, 0 if unknown, shape (M, B)."""
-        result = np.zeros(self.service_ms.shape[:2], dtype=np.int64)
+        batches = max(len(model.service_ms) for model in self.models)
+        result = np.zeros((len(self.models), batches), dtype=np.int64)
         for row, model in zip(result, self.models, strict=True):
             counts = model.samples or ()
             row[: len(counts)] = counts

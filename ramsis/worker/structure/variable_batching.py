@@ -342,8 +342,11 @@ def partial_actions(
         if (action.drops or action.batch <= n) and wanted(action)
     ]
     lengths = problem.actions.row[listed]
-    # Pairs of an action and a bin, by action.
+    # Pairs of an action and a bin, by state.
     chosen, slack_bin = np.nonzero(problem.actions.admissible[listed] & where[lengths])
+    state = lengths[chosen] * (problem.bins + 1) + slack_bin
+    order = np.argsort(state, kind="stable")
+    state, chosen, slack_bin = state[order], chosen[order], slack_bin[order]
     index = np.asarray(listed, dtype=np.int64)[chosen]
     length, code = problem.actions.row[index], problem.actions.code[index]
     outcome = problem.actions.arrays
@@ -360,10 +363,7 @@ def partial_actions(
         place = np.argsort(np.argsort(~served, kind="stable"), kind="stable")
         transition = csr_array(vstack([transition, dropped], format="csr"))[place]
         excess = np.append(excess, np.zeros(dropped.shape[0]))[place]
-    state = length * (problem.bins + 1) + slack_bin
-    order = np.argsort(state, kind="stable")
-    return PartialActions(state[order], code[order], reward[order], cost[order],
-                          transition[order], excess[order])
+    return PartialActions(state, code, reward, cost, transition, excess)
 
 
 def _batch_transitions(
