@@ -274,7 +274,8 @@ class _Group(NamedTuple):
     @property
     def unseen_weight(self) -> float:
         """Violation rate that one sample longer than all of the group's would add."""
-        return self._longer(_longest_ms(self.times, self.times.median_ms)) / self.effect.samples
+        over_ms = (float(self.times.values[-1]) - 1.0) * self.times.median_ms
+        return self._longer(over_ms) / self.effect.samples
 
     def weight_at(self, deviation: float) -> float:
         """Return the violation rate that one sample of the group at a deviation would add."""
@@ -298,19 +299,16 @@ def _groups(effects: Sequence[Effect], weights: FloatArray, slo_ms: float) -> li
     """Return the groups of effects, with the rise of J by a far sample and the longest time."""
     all_times = [Deviations.of(effect.quantiles_ms, weights, effect.samples)
                  for effect in effects]
-    longest = max(float(times.values[-1]) for times in all_times)
+    longest = np.array([times.values[-1] for times in all_times])
+    medians_ms = np.array([times.median_ms for times in all_times])
     groups = list[_Group]()
     for effect, times in zip(effects, all_times, strict=True):
         mean = float(effect.at(effect.quantiles_ms) @ times.weights)
-        far_ms = max(longest * times.median_ms, _BEYOND * slo_ms)
+        far_ms = max(float(longest.max()) * times.median_ms, _BEYOND * slo_ms)
+        suggested_ms = (longest - 1.0) * np.minimum(medians_ms, times.median_ms)
         groups.append(_Group(effect, times, mean, max(float(effect.at(far_ms)) - mean, 0.0),
-                             max(_longest_ms(other, times.median_ms) for other in all_times)))
+                             float(suggested_ms.max())))
     return groups
-
-
-def _longest_ms(times: Deviations, median_ms: float) -> float:
-    """Return the ms beyond a median that the longest of another batch's times suggests."""
-    return (float(times.values[-1]) - 1.0) * min(median_ms, times.median_ms)
 
 
 class _Pooled(NamedTuple):
