@@ -316,7 +316,8 @@ class SizedRule:
 
 def _best_front(fronts: list[_Front], worth: float) -> _Front | None:
     """Return the batch of the most value where a ms of it costs ``worth``, the first of equals."""
-    return max(fronts, key=lambda front: front[1] - worth * front[2], default=None)
+    values = [gain - worth * time_ms for _, gain, time_ms in fronts]
+    return fronts[values.index(max(values))] if values else None
 
 
 class SizedQueue(Generic[T]):
@@ -455,6 +456,7 @@ class SizedQueue(Generic[T]):
             answered = ranks.translate(None, leave_out[bin_of[0]])
             if not answered:
                 continue
+            settled = 0  # count of the first worth's first pass, if that was in time
             for worth in worths:
                 # First with all requests that a batch of one answers in time. If the batch makes
                 # some of them late, once more without these, and with at most as many members.
@@ -492,12 +494,16 @@ class SizedQueue(Generic[T]):
                         count - half) + _ROUNDING
                     if alone and bound - worth * least_ms[count] < most_value:
                         break
+                    if count == settled and left is answered:
+                        break  # the same batch again
                     time_ms, late, taken = row[count - 1], bin_of[count - 1], left[:count]
                     if late > least and len(taken.translate(None, leave_out[late])) < count:
                         left, least, limit = ranks.translate(None, leave_out[late]), late, count
                         if not left:
                             break
                         continue
+                    if left is answered:
+                        settled = count
                     cost = price * time_ms + aging * (
                         time_ms if time_ms < free_ms else free_ms)
                     if bound - cost < most_value:
