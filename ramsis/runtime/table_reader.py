@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
 
-from ramsis.errors import FRACTION, POSITIVE
+from ramsis.errors import FRACTION, POSITIVE, whole
 from ramsis.fields import Fields
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import (
@@ -29,6 +29,7 @@ from ramsis.runtime.table import (
 )
 
 _MAX_MODELS = 10_000
+_MOST_QUEUED = 10**9  # fits into the integers of arrays
 _TABLE_KEYS = ("axes", "actions", "rows", "index", "longer_queue")
 
 
@@ -155,9 +156,10 @@ def _levels(axes: Fields, key: str, *, one_by_one: bool = False) -> tuple[int, .
     for i, level in enumerate(levels):
         low = levels[i - 1] + 1 if i else 0
         exact = i < 2 or one_by_one
-        if type(level) is not int or level < low or (exact and level != i):
+        if type(level) is not int or not low <= level <= _MOST_QUEUED or (exact and level != i):
+            allowed = str(i) if exact else whole(low, _MOST_QUEUED).allowed
             raise axes.refusal(f"{key}[{i}]", "levels do not rise from 0 and 1", value=level,
-                               allowed=str(i) if exact else f"a whole number >= {low}")
+                               allowed=allowed)
     if len(levels) < 2:
         raise axes.refusal(key, "too few levels", value=levels, allowed="0, 1, …")
     return tuple(levels)
