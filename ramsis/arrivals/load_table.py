@@ -147,24 +147,26 @@ def _refuse_marks(
     first: str, rows: list[list[str]], header: list[str], loads: list[int], *, named: bool,
     path: Path,
 ) -> None:
-    """Refuse commas and points of unclear meaning in the loads of a table with semicolons.
+    """Refuse commas and points of unclear meaning, as in loads of a table with semicolons.
 
     ``named`` says that the user named the columns, whose points then begin decimals.
     """
-    cells = [row[i] for row in rows for i in loads if row[i] not in _EMPTY]
-    if ";" not in first or not cells:
-        return
+    cells = [row[i] for row in rows for i in loads]
     comma = next((cell for cell in cells if _DECIMAL_COMMA.fullmatch(cell)), None)
-    if comma is not None:
+    if ";" in first and comma is not None:
         raise InputFileError(
             "a comma in a number: of decimals, or between thousands", where=str(path),
             value=comma,
             allowed=f"decimals after a point, as by sed 's/,/./g' {path.name} > load.csv")
-    rates = {i for i in loads if stem(header[i]) in RATE_NAMES}
-    if not named and not rates and all(map(_POINT_GROUPS.fullmatch, cells)):
+    # Where commas stand between the cells, three decimals are usual, but not of counts, nor of
+    # some numbers only: those without a point may be below a thousand.
+    names, pointed = {stem(header[i]) for i in loads}, [cell for cell in cells if "." in cell]
+    clear = named or (names & RATE_NAMES if ";" in first else not (
+        names & COUNT_NAMES or {*cells} - {*pointed, *_EMPTY, "0"}))
+    if pointed and not clear and all(map(_POINT_GROUPS.fullmatch, pointed)):
         raise InputFileError(
-            "a point in all numbers: of decimals, or between thousands", where=str(path),
-            value=cells[0], allowed=f"--load-column {header[loads[0]]} for decimals; for "
+            "a point in a number: of decimals, or between thousands", where=str(path),
+            value=pointed[0], allowed=f"--load-column {header[loads[0]]} for decimals; for "
             f"thousands no point, as by sed 's/\\.//g' {path.name} > load.csv")
 
 

@@ -130,7 +130,9 @@ def test_a_decimal_comma_is_not_read_as_thousands(tmp_path, name):
     assert found.rate_qps == pytest.approx(RATES)
 
 
-def test_points_in_all_numbers_are_not_guessed(tmp_path):
+def test_points_in_numbers_are_not_guessed(tmp_path):
+    said = refusal(tmp_path, table("time,requests", [900, "1.210", 2, "2.092", 1]))
+    assert "a point in a number: of decimals, or between thousands: got '1.210'" in said
     text = "Time;Anfragen\n" + "".join(f"{s};{c // 1000}.{c % 1000:03d}\n"
                                        for s, c in zip(STAMPS, COUNTS, strict=True))
     assert "--load-column Anfragen for decimals" in refusal(tmp_path, text)
