@@ -179,7 +179,8 @@ class LogTable:
             f"read as {'a table' if kind is None else kind.title}, a request in each row{rows}: "
             f"{len(self.frame)}", ", ".join(times), ", ".join(others),
             f"{answered} ({counts})" if answered else "",
-            f"not used: {', '.join(unused[:_MOST_NAMES])}" if unused else "") if part)
+            f"not used: {', '.join(unused[:_MOST_NAMES])}"
+            f"{', …' if len(unused) > _MOST_NAMES else ''}" if unused else "") if part)
 
     @property
     def _names(self) -> list[str]:
