@@ -445,6 +445,7 @@ class SizedQueue(Generic[T]):
         # What a ms of the batch costs: before another worker is free, and after it.
         worths = (price + aging,) if alone else (price + aging, price)
         least_rate = worths[-1]
+        chosen, members, chosen_ms, chosen_bin = -1, b"", 0.0, 0  # of the best batch of the model
         guess = 1  # count of the preceding candidate, as those of neighbouring classes are similar
         # The class of the preceding batch first: against a good batch, bounds exclude others
         # without the sums of their gains.
@@ -509,12 +510,12 @@ class SizedQueue(Generic[T]):
                     if bound - cost < most_value:
                         break
                     value = sum(map(gain_of.__getitem__, taken)) * UNIT - cost
-                    if value > most_value or (
-                            value == most_value and m == best.model and c < best.last):
-                        most_value = value
-                        best = _Candidate(value, m, c, taken, time_ms, least)
+                    if value > most_value or (value == most_value and c < chosen):
+                        most_value, chosen = value, c
+                        members, chosen_ms, chosen_bin = taken, time_ms, least
                     break
-        return best
+        return best if chosen < 0 else _Candidate(
+            most_value, m, chosen, members, chosen_ms, chosen_bin)
 
     def _best_packed(self, state: _State, m: int, ranks: bytes, best: _Candidate) -> _Candidate:
         """Return the best packed batch of model ``m``, or ``best`` if its net value is larger.
