@@ -107,7 +107,7 @@ SHAPES: dict[str, tuple[str, str | bytes]] = {
     "Markdown": ("p95", lines(
         "## Results", "", "| Model | Batch | p95 (ms) | Accuracy (%) |", "|---|---:|---:|---:|",
         "| small | 1 | 6.25 | 70.5 |", "| small | 4 | 1312.5 | 70.5 |",
-        "| large | 1 | 10.75 | 81.25 |", "| large | 4 | 2033 | 81.25 |")),
+        "| `large` | 1 | **10.75** | 81.25 |", "| **large** | 4 | 2033 | 81.25 |")),
     "what pandas prints": ("p95", lines(
         "   model  batch   p95_ms  accuracy", "0  small      1     6.25     70.50",
         "1  small      4  1312.50     70.50", "2  large      1    10.75     81.25",

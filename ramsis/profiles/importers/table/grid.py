@@ -22,6 +22,7 @@ from ramsis.profiles.importers.rows import CsvRow, read_text
 from ramsis.profiles.importers.table.headings import read_heading
 
 _MARKS = "\t;|,"
+_EMPHASIS = re.compile(r"\*\*|`")  # of Markdown, around the best value or a name
 _NAMED = {"\t": "tab", " ": "spaces", ";": "';'", ",": "','", "|": "'|'", "{": "JSON"}
 _LEADING = 30
 """Leading lines in which the header is searched."""
@@ -168,7 +169,7 @@ def _plain_cells(line: str, mark: str) -> list[str]:
     if mark == " ":
         return re.split(r"\s{2,}|\t" if re.search(r"\S\s{2,}\S", line) else r"\s+", line.strip())
     if mark == "|":
-        line = line.strip()
+        line = _EMPHASIS.sub("", line.strip())
         if line.startswith("|") and line.endswith("|"):
             line = line[1:-1]
     rows = list(csv.reader([line], delimiter=mark, strict=True, skipinitialspace=True))
