@@ -110,8 +110,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         def planned(factor: float) -> Policy:
             models[factor] = WorkerModel(problem if factor == 1.0 else problem.slower(
                 factor, settings.grid or DEFAULT_GRID))
-            near = next((solution.draft for solution in solutions.values()), None)
-            solution = models[factor].solve(settings.solver, near=near)
+            solution = models[factor].solve(settings.solver)
             solution.certificate.require_converged(f"load {load_qps:g} QPS")
             solutions[factor] = solution
             return replace(self._unpromised(profile, settings, problem, solution, limits),

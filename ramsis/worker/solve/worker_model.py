@@ -119,16 +119,12 @@ class WorkerModel:
         return build_variable(self.problem)
 
     def solve(
-        self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9,
-        near: IntArray | None = None,
+        self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9
     ) -> WorkerSolution:
         """Find the optimal policy of the worker's problem.
 
         Parameters
         ----------
-        near : ndarray of int, shape (N, D+1), optional
-            Policy of a similar problem, from which variable batching starts where its actions are
-            admissible.
         tolerance : float > 0
             Stopping rule of iterative solvers; policy iteration runs until it is stable.
         """
@@ -136,7 +132,7 @@ class WorkerModel:
         if solver != "policy-iteration":
             return _solve_explicit(self.problem, solver, tolerance)
         if self.problem.batching.partial:
-            return self._solve_variable(near)
+            return self._solve_variable()
         mdp = self.structured
         solution = solve_on_nodes(mdp)
         return WorkerSolution(self.problem, solution.policy, solution.gain, solution.certificate,
@@ -151,14 +147,11 @@ class WorkerModel:
         evaluation = evaluate_variable(self.variable, table)
         return StateFrequency(evaluation.frequency, evaluation.excess)
 
-    def _solve_variable(self, near: IntArray | None) -> WorkerSolution:
+    def _solve_variable(self) -> WorkerSolution:
         """Solve for batches of any part of the queue, on likely states."""
         from ramsis.worker.solve.policy_iteration import solve_variable
 
-        if near is not None:
-            admissible = self.problem.admissible(near)[:-1]
-            near = np.where(admissible, near, self.problem.fastest_policy())
-        solution = solve_variable(self.variable, initial=near)
+        solution = solve_variable(self.variable)
         return WorkerSolution(
             self.problem, solution.draft, solution.gain, solution.certificate, "policy-iteration",
             lambda: StateFrequency(solution.evaluation.frequency, solution.evaluation.excess),
