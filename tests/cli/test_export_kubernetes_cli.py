@@ -39,6 +39,9 @@ def test_manifests_are_valid_and_run_a_server_that_the_command_takes(run, tmp_pa
     ran = export(run, tmp_path, "--name", "sums", "--drain-s", 7)
     assert ran.code == 0, ran.err
     assert ran.out.startswith(f"{tmp_path / 'out.yaml'}: kubectl apply -f ")
+    (tmp_path / "a folder").mkdir()
+    spaced = tmp_path / "a folder" / "out.yaml"
+    assert f"kubectl apply -f '{spaced}'\n" in export(run, tmp_path, "--out", spaced).out
     assert ran.out.endswith(
         "  copy into the volume of the claim models: policies, variants.toml and summing.py\n")
     found = parts(tmp_path)

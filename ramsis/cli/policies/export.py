@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -71,7 +72,7 @@ def export_ray_serve(policies: Path, variants: str, out: Path, overhead_ms: floa
     write_atomic(out, yaml_text(configuration(
         policy_set, policies if scaling is None else scaling, models, overhead_ms=overhead_ms,
         scaling=None if fleet is None else fleet.table)))
-    click.echo(f"{out}: serve run {out}")
+    click.echo(f"{out}: serve run {shlex.quote(str(out))}")
 
 
 @export.command("triton", short_help="Write a model or a batching library for Triton.")
@@ -130,7 +131,7 @@ def export_triton(
         ConfidenceReader(models.confidence, outputs, variants)
     config = triton_configuration(models, policies, inputs, outputs, overhead_ms)
     write_repository(out, models.name, config)
-    click.echo(f"{out}: tritonserver --model-repository={out}")
+    click.echo(f"{out}: " + shlex.join(["tritonserver", f"--model-repository={out}"]))
     click.echo(f"  POST /v2/models/{models.name}/infer, or gRPC; the deadline is the parameter "
                "deadline_ms")
     click.echo(f"  Triton's Python needs ramsis: {install('serve')} there, or PYTHONPATH")
@@ -200,7 +201,7 @@ def export_kubernetes(
         code=sorted({variant.model for variant in models.variants
                      if variant.backend == "callable"}))
     write_atomic(out, manifests_text(parts))
-    click.echo(f"{out}: kubectl apply -f {out}")
+    click.echo(f"{out}: kubectl apply -f {shlex.quote(str(out))}")
     inside, outside = _files(models)
     *names, last = [policies.resolve().name, Path(variants).name, *inside]
     click.echo(f"  copy into the volume of the claim {claim}: {', '.join(names)} and {last}")
@@ -323,7 +324,8 @@ def export_mig(
     nodes = mig_nodes(placed, gpus_per_node)
     write_atomic(out, yaml_text(mig_parted(nodes)))
     for node in nodes:
-        click.echo(f"{node.name}: nvidia-mig-parted apply -f {out} -c {node.name}")
+        click.echo(f"{node.name}: nvidia-mig-parted apply -f {shlex.quote(str(out))} "
+                   f"-c {shlex.quote(node.name)}")
         for resource, count in node.resources().items():
             click.echo(f"  {resource}: {count}")
     if kubernetes is not None:

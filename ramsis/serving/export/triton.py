@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -199,7 +200,7 @@ def write_batching(
 
 def compile_command(folder: Path) -> str:
     """Return the command that compiles the source of :func:`write_batching`."""
-    return " ".join([*_COMPILE, "-o", str(folder / _LIBRARY), str(folder / _SOURCE), "-lm"])
+    return shlex.join([*_COMPILE, "-o", str(folder / _LIBRARY), str(folder / _SOURCE), "-lm"])
 
 
 def _configuration(tables: SizedTables, library: Path, limit_ms: float | None) -> str:
