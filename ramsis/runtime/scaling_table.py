@@ -20,10 +20,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from ramsis.errors import ABOVE_ZERO, InputFileError, InvalidValueError
+from ramsis.errors import ABOVE_ZERO, InvalidValueError
 from ramsis.fields import Fields
 from ramsis.files import read_json
 from ramsis.records import (
+    Entries,
     Fraction,
     NonNegative,
     Positive,
@@ -49,9 +50,21 @@ class Steering(Record):
 
     accuracy: Annotated[Fraction, "Accuracy to keep."]
     requests: Annotated[Positive, "Number of requests over which a deficit is made up."]
-    loads_qps: Annotated[tuple[Positive, ...], "Loads per worker, increasing."]
+    loads_qps: Annotated[
+        tuple[Positive, ...], Entries(2), "Loads per worker, two or more, increasing."]
     accuracies: Annotated[
-        tuple[Fraction, ...], "Accuracy of the decision tables at these loads, decreasing."]
+        tuple[Fraction, ...], Entries(2),
+        "Accuracy of the decision tables at these loads, decreasing.",
+    ]
+
+    def check(self, item: Fields) -> None:
+        """Refuse loads that do not rise, and accuracies that do not fall with them."""
+        item.items("accuracies", len(self.loads_qps))
+        item.check_rising("loads_qps", self.loads_qps)
+        for i, (high, low) in enumerate(pairwise(self.accuracies)):
+            if low >= high:
+                raise item.refusal(f"accuracies[{i + 1}]", "accuracies do not fall", value=low,
+                                   allowed=f"below {high!r}")
 
     @cached_property
     def _logs(self) -> list[float]:
@@ -102,34 +115,28 @@ class ScalingTable(WrittenRecord):
         "Correction of the load by the accuracy that was delivered; none if null or absent.",
     ] = None
 
-    def __post_init__(self) -> None:
+    def check(self, item: Fields) -> None:
+        """Refuse levels that do not rise, and thresholds that fall or are not of these levels."""
         levels, stages = len(self.levels_qps), stages_of(self.startup_s, self.interval_s)[0] + 1
-        if not levels or not self.levels_qps[0] > 0 or not _rising(self.levels_qps):
-            raise _unfit("levels_qps", "loads that do not rise")
-        if not self.trends or not _rising(self.trends):
-            raise _unfit("trends", "trends that do not rise")
-        if self.window < 1:
-            raise _unfit("window", "no intervals")
-        if self.steering is not None:
-            loads, accuracies = self.steering.loads_qps, self.steering.accuracies
-            if (len(loads) < 2 or len(loads) != len(accuracies) or not loads[0] > 0
-                    or not _rising(loads) or not _rising(accuracies[::-1])):
-                raise _unfit("steering", "not two or more rising loads_qps with accuracies that "
-                                         "fall")
+        item.check_rising("levels_qps", self.levels_qps)
+        item.check_rising("trends", self.trends)
         if len(self.thresholds) != levels or any(
                 len(row) != len(self.trends) or any(len(cell) != stages for cell in row)
                 for row in self.thresholds):
-            raise _unfit("thresholds", f"not {levels} levels of {len(self.trends)} trends of "
-                                       f"{stages} thresholds")
-        if any(list(cell) != sorted(cell) for row in self.thresholds for cell in row):
-            raise _unfit("thresholds", "thresholds that fall")
+            raise item.refusal(
+                "thresholds",
+                f"not {levels} levels of {len(self.trends)} trends of {stages} thresholds")
+        for i, row in enumerate(self.thresholds):
+            for j, cell in enumerate(row):
+                item.check_rising(f"thresholds[{i}][{j}]", cell, strictly=False)
         if len(self.believed_thresholds) != levels or any(
                 len(row) != stages or list(row) != sorted(row)
                 for row in self.believed_thresholds):
-            raise _unfit("forecast_thresholds", f"not {levels} levels of {stages} thresholds that "
-                                                "do not fall")
-        if not 1 <= self.least <= self.most:
-            raise _unfit("least", "more workers at least than at most")
+            raise item.refusal("forecast_thresholds", f"not {levels} levels of {stages} "
+                                                      "thresholds that do not fall")
+        if self.least > self.most:
+            raise item.refusal("least", "more workers at least than at most", value=self.least,
+                               allowed=f"at most {self.most} (most)")
 
     @cached_property
     def believed_thresholds(self) -> tuple[tuple[int, ...], ...]:
@@ -151,10 +158,7 @@ class ScalingTable(WrittenRecord):
     @classmethod
     def from_document(cls, document: dict[str, Any], where: str) -> Self:
         """Read the table from a document."""
-        try:
-            return record_of(cls, Fields(document, where), alone=False)
-        except InvalidValueError as error:
-            raise InputFileError(f"{where}: {error}") from None
+        return record_of(cls, Fields(document, where), alone=False)
 
     def wanted(
         self, load_qps: float, active: int, starting: int, *, trend: float = 0.0,
@@ -297,11 +301,3 @@ def _between(value: float, places: Sequence[float], values: Sequence[float]) -> 
         return values[min(at, len(places) - 1)]
     share = (value - places[at - 1]) / (places[at] - places[at - 1])
     return values[at - 1] + share * (values[at] - values[at - 1])
-
-
-def _rising(values: Sequence[float]) -> bool:
-    return all(value < other for value, other in pairwise(values))
-
-
-def _unfit(where: str, what: str) -> InvalidValueError:
-    return InvalidValueError(what, where=where)

@@ -171,10 +171,7 @@ def _slack_grid(axes: Fields, slo_ms: float) -> tuple[float, ...]:
     if grid[0] != 0:
         raise axes.refusal("slack_ms[0]", "slack grid does not start at 0", value=grid[0],
                            allowed="0")
-    for j in range(1, len(grid)):
-        if grid[j] <= grid[j - 1]:
-            raise axes.refusal(f"slack_ms[{j}]", "slack grid does not increase", value=grid[j],
-                               allowed=f"a number > {grid[j - 1]}")
+    axes.check_rising("slack_ms", grid)
     if grid[-1] > slo_ms:
         raise axes.refusal(f"slack_ms[{len(grid) - 1}]", "slack grid passes the SLO",
                            value=grid[-1], allowed=f"a number <= {slo_ms} (slo_ms)")

@@ -256,6 +256,7 @@ class ScalingFile(ScalingTable):
 
     def check(self, item: Fields) -> None:
         """Refuse a policy without target that states no prices or no cost."""
+        super().check(item)
         for name in _STATED:
             item.value(name)
         if self.target is None and self.prices is None:

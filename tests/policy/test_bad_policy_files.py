@@ -66,8 +66,8 @@ LOOKUP = {
     "an unknown field in the table": (put("table", "wait", value=[]),
                                       "table.wait: unknown field"),
     "a grid that stands still": (put("table", "axes", "slack_ms", 2, value=0.1),
-                                 "table.axes.slack_ms[2]: slack grid does not increase: got 0.1; "
-                                 "allowed: a number > 0.1"),
+                                 "table.axes.slack_ms[2]: numbers do not rise: got 0.1; "
+                                 "allowed: above 0.1"),
     "a grid above the SLO": (put("slo_ms", value=89.0),
                              "table.axes.slack_ms[4]: slack grid passes the SLO: got 90.0; "
                              "allowed: a number <= 89.0 (slo_ms)"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.scaling.levels import read_forecast
 from tests.cli.command import refused
@@ -62,5 +62,3 @@ def test_the_monitors_load_is_the_mean_of_its_window():
     control = _control(window=3)
     assert [control.wanted(load, 1, 0) for load in (10.0, 100.0, 10.0, 10.0, 10.0)] == [
         1, 8, 8, 8, 1]
-    with pytest.raises(InvalidValueError, match="window"):
-        _control(window=0)

@@ -139,16 +139,19 @@ def test_what_is_missed_is_corrected_within_bounds():
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    ({"steering": {**_STEERED["steering"], "loads_qps": [5.0, 10.0]}}, "steering"),
-    ({"steering": {**_STEERED["steering"], "accuracies": [0.7, 0.8, 0.9]}}, "steering"),
+    ({"steering": {**_STEERED["steering"], "loads_qps": [5.0, 10.0]}},
+     r"steering\.accuracies: list has the wrong length"),
+    ({"steering": {**_STEERED["steering"], "accuracies": [0.7, 0.8, 0.9]}},
+     r"steering\.accuracies\[1\]: accuracies do not fall: got 0.8; allowed: below 0.7"),
     ({"steering": {**_STEERED["steering"], "requests": 0.0}}, r"steering\.requests"),
     ({"steering": 3}, "steering: not an object"),
     ({"format": "ramsis.scaling/2"}, "version"),
-    ({"levels_qps": [20.0, 10.0]}, "levels_qps"),
+    ({"levels_qps": [20.0, 10.0]}, r"levels_qps\[1\]: numbers do not rise: got 10.0"),
     ({"thresholds": [[[1]]]}, "thresholds"),
-    ({"thresholds": [[[2, 1, 3, 4]], [[6, 7, 8, 9]]]}, "thresholds that fall"),
+    ({"thresholds": [[[2, 1, 3, 4]], [[6, 7, 8, 9]]]}, r"thresholds\[0\]\[0\]\[1\]: numbers fall"),
+    ({"window": 0}, "window: not a valid number: got 0"),
     ({"thresholds": [[[1, 2, 3, "x"]], [[6, 7, 8, 9]]]}, r"thresholds\[0\]\[0\]\[3\]"),
-    ({"least": 30}, "least"),
+    ({"least": 30}, "least: more workers at least than at most: got 30"),
     ({"smoothing": 2}, "smoothing"),
 ])
 def test_a_damaged_file_is_refused(change, words, tmp_path):
