@@ -22,6 +22,7 @@ import csv
 import math
 import os
 import re
+import shlex
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
@@ -157,7 +158,8 @@ def _refuse_marks(
         raise InputFileError(
             "a comma in a number: of decimals, or between thousands", where=str(path),
             value=comma,
-            allowed=f"decimals after a point, as by sed 's/,/./g' {path.name} > load.csv")
+            allowed="decimals after a point, as by sed 's/,/./g' "
+                    f"{shlex.quote(str(path))} > load.csv")
     # Where commas stand between the cells, three decimals are usual, but not of counts, nor of
     # some numbers only: those without a point may be below a thousand.
     names, pointed = {stem(header[i]) for i in loads}, [cell for cell in cells if "." in cell]
@@ -167,7 +169,7 @@ def _refuse_marks(
         raise InputFileError(
             "a point in a number: of decimals, or between thousands", where=str(path),
             value=pointed[0], allowed=f"--load-column {header[loads[0]]} for decimals; for "
-            f"thousands no point, as by sed 's/\\.//g' {path.name} > load.csv")
+            f"thousands no point, as by sed 's/\\.//g' {shlex.quote(str(path))} > load.csv")
 
 
 def _meaning(
@@ -198,8 +200,8 @@ def _meaning(
             "a counter, which only rises, not a load", where=str(path), value=title,
             allowed="its rate, as by PromQL's rate(), or the differences of its rows: "
             f"awk -F'{mark}' 'NR == 1 {{print \"time,requests\"}} NR > 2 {{print t \",\" "
-            f"${loads[0] + 1} - v}} {{t = ${time + 1}; v = ${loads[0] + 1}}}' {path.name} > "
-            "load.csv")
+            f"${loads[0] + 1} - v}} {{t = ${time + 1}; v = ${loads[0] + 1}}}' "
+            f"{shlex.quote(str(path))} > load.csv")
     mean = sum(values) / max(1, len(rows))
     step_s = (step_ms or 1000.0) / 1000.0
     named = ",".join("time" if i == time else "requests" if i in loads else f"column{i + 1}"
@@ -208,8 +210,8 @@ def _meaning(
         "rates or counts: the header does not say which", where=str(path),
         value=", ".join(header[i] for i in loads),
         allowed=f"a header that does. Counts until the next row, {mean / step_s:.4g} requests/s "
-        f"on the mean: sed '1s/.*/{named}/' {path.name} > load.csv. Rates, {mean:.4g} requests/s: "
-        "qps in the place of requests")
+        f"on the mean: sed '1s/.*/{named}/' {shlex.quote(str(path))} > load.csv. Rates, "
+        f"{mean:.4g} requests/s: qps in the place of requests")
 
 
 def _varying(rows: list[list[str]], time: int) -> list[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -142,7 +143,7 @@ def _column(
     if timed and (among := [i for i, word in enumerate(words) if is_iso(word)]):
         raise InputFileError(
             "a log, not the times of requests", value=begin[1], where=place, allowed="the times "
-            f"alone, as by `awk '{{print ${among[0] + 1}}}' {Path(where).name} > times.txt`")
+            f"alone, as by `awk '{{print ${among[0] + 1}}}' {shlex.quote(where)} > times.txt`")
     if time_column is not None or timed:
         if time_column is None:
             _refuse_metrics(fields, below, where)
@@ -161,7 +162,7 @@ def _times_alone(line: str, fields: list[str], where: str) -> str:
 
     It has a shell command that extracts the times, if the line shows which field they are.
     """
-    name, times = Path(where).name, leading_time(line)
+    name, times = shlex.quote(where), leading_time(line)
     if times and len(fields[0]) != len(times):
         return ("the times of the requests alone, one a line: "
                 f"`cut -c1-{len(times)} {name} > times.txt`")
@@ -186,7 +187,7 @@ def _refuse_metrics(names: list[str], below: str, where: str) -> None:
         "a row is a metric, not a request", where=where, value=names[metric],
         allowed="the rows of one metric that is noted once for each request, as by "
         f"`awk -F'{mark}' 'NR == 1 {{${metric + 1} = \"name\"}} NR == 1 || "
-        f"${metric + 1} == \"{values[metric]}\"' OFS='{mark}' {Path(where).name} > "
+        f"${metric + 1} == \"{values[metric]}\"' OFS='{mark}' {shlex.quote(where)} > "
         "requests.csv`")
 
 
@@ -211,11 +212,10 @@ def _time_column(
         raise InputFileError("no such column", where=where, value=wanted, allowed=", ".join(clean))
     if len(clean) == 1:
         if stem(clean[0]) in _GAPS:
-            path = Path(where.rpartition(": line ")[0])
             raise InputFileError(
                 "times between requests, not of requests", where=where, value=clean[0],
                 allowed=f"their sums: awk 'NR > 1 {{t += $1; printf \"%.6f\\n\", t}}' "
-                        f"{path.name} > times.txt, and --unit")
+                        f"{shlex.quote(where.rpartition(': line ')[0])} > times.txt, and --unit")
         return 0
     counts = next((name for name in clean if stem(name) in COUNT_NAMES | RATE_NAMES), None)
     if counts is not None:

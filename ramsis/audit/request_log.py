@@ -29,6 +29,7 @@ import csv
 import io
 import math
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
@@ -270,7 +271,8 @@ def read_request_log(
     table = LogTable.of(log_text(path), str(path), form.columns, form.unit)
     if table.kind is not None and table.kind.lacks:
         raise InputFileError(f"{table.kind.title} lacks what an audit needs", where=table.where,
-                             allowed=table.kind.lacks.format(table.where))
+                             allowed=table.kind.lacks.format(
+                                 shlex.quote(table.where)))
 
     def within_ticks(times_s: FloatArray) -> FloatArray:
         clock = clock_of(1000.0 * times_s) if np.isfinite(times_s).all() else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -120,7 +121,7 @@ def next_step(message: str, arguments: Sequence[str]) -> str:
         # A file that the option or the command takes is refused for another reason.
         options = {asked} if asked.startswith("--") else commands | {asked}
         if kind is not None and not options & kind.taken_by:
-            return f"; this is {kind.what}: {kind.step.format(path)}"
+            return f"; this is {kind.what}: {kind.step.format(shlex.quote(path))}"
         before = word if word.startswith("--") and "=" not in word else ""
     return ""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -82,7 +82,7 @@ def _json(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
         raise InputFileError(
             "one JSON object, not one for each request", where=where,
             value=", ".join(list(item)[:12]), allowed="an object a line" + (
-                f": jq -c '.[\"{lists[0]}\"][]' {Path(where).name} > requests.jsonl"
+                f": jq -c '.[\"{lists[0]}\"][]' {shlex.quote(where)} > requests.jsonl"
                 if len(lists) == 1 else ""))
     return pd.DataFrame(rows, index=np.array(numbers, dtype=int), dtype=object).fillna("")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -495,7 +496,8 @@ def floats(texts: Any) -> FloatArray:
 
 def refusal(summary: Summary, where: str) -> InputFileError:
     """Return the error for a log in which no requests were found."""
-    return InputFileError(f"is {summary.title}", where=where, allowed=summary.advice.format(where))
+    return InputFileError(f"is {summary.title}", where=where, allowed=summary.advice.format(
+        shlex.quote(where)))
 
 
 def _seconds(text: str, unit: str) -> float:

@@ -142,10 +142,12 @@ def test_points_in_numbers_are_not_guessed(tmp_path):
 
 
 def test_a_counter_is_refused_with_the_command_that_makes_counts(tmp_path):
-    said = refusal(tmp_path, table("time,http_requests_total", np.cumsum([5, *COUNTS]),
+    folder = tmp_path / "a folder"  # other than that of the command, and quoted in it
+    folder.mkdir()
+    said = refusal(folder, table("time,http_requests_total", np.cumsum([5, *COUNTS]),
                                    [*STAMPS, "2026-05-06 07:05:00"]))
-    command = said.partition("differences of its rows: ")[2]
-    subprocess.run(command.replace("NR == 1", "NR == 1"), shell=True, cwd=tmp_path, check=True)
+    subprocess.run(said.partition("differences of its rows: ")[2], shell=True, cwd=tmp_path,
+                   check=True)
     found = read_any_trace(tmp_path / "load.csv").workload
     assert isinstance(found, RateTrace)
     assert found.rate_qps == pytest.approx(np.array(COUNTS) / 60)

@@ -187,7 +187,7 @@ def test_the_times_of_a_log_of_no_known_layout_are_cut_as_said(run, tmp_path):
                             for i in range(200)))
     ran = run("arrivals", "fit", path)
     refused(ran, 3, "several columns")
-    (command,) = re.findall("`(cut -c1-[0-9]+ app.log > times.txt)`", ran.err)
+    (command,) = re.findall("`(cut -c1-[0-9]+ /.+/app.log > times.txt)`", ran.err)
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     ran = run("arrivals", "fit", tmp_path / "times.txt")
     assert ran.code == 0, ran.err

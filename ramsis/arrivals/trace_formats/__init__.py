@@ -15,6 +15,7 @@ import csv
 import json
 import os
 import re
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -345,7 +346,7 @@ def _first_record(path: Path) -> dict[str, Any]:
             if len(lists) == 1:
                 raise InputFileError(
                     "one JSON document, not an object a line", where=str(path), allowed="lines: "
-                    f"jq -c '{lists.pop()}' {path.name} > trace.jsonl") from None
+                    f"jq -c '{lists.pop()}' {shlex.quote(str(path))} > trace.jsonl") from None
     refuse_document(path, record)
     return record if isinstance(record, dict) else {}
 
@@ -389,8 +390,8 @@ def _refuse_loads(
         raise InputFileError(
             "a rate or a count in each line, not a request", where=str(path), value=loads[0],
             allowed=f"a table: jq -rs '[\"time\", \"{loads[0]}\"], (.[] | [.[\"{time}\"], "
-            f".[\"{loads[0]}\"]]) | @csv' {path.name} > load.csv; or --time-column {time} where "
-            "each line is one request")
+            f".[\"{loads[0]}\"]]) | @csv' {shlex.quote(str(path))} > load.csv; or --time-column "
+            f"{time} where each line is one request")
 
 
 def refuse_document(path: Path, record: Any) -> None:
@@ -400,10 +401,10 @@ def refuse_document(path: Path, record: Any) -> None:
     """
     if isinstance(record, list) and record and isinstance(record[0], dict):
         raise InputFileError("a JSON list, not an object a line", where=str(path),
-                             allowed=f"jq -c '.[]' {path.name} > trace.jsonl")
+                             allowed=f"jq -c '.[]' {shlex.quote(str(path))} > trace.jsonl")
     if isinstance(record, list):
         raise InputFileError("a JSON list, not a time a line", where=str(path),
-                             allowed=f"jq -r '.[]' {path.name} > times.txt")
+                             allowed=f"jq -r '.[]' {shlex.quote(str(path))} > times.txt")
     if not isinstance(record, dict):
         return
     lists = [key for key, value in record.items()
@@ -411,7 +412,7 @@ def refuse_document(path: Path, record: Any) -> None:
     if len(lists) == 1 and not time_keys(record):
         raise InputFileError(
             "a list of times, not an object a line", where=str(path), value=lists[0],
-            allowed=f"jq -r '.[\"{lists[0]}\"][]' {path.name} > times.txt")
+            allowed=f"jq -r '.[\"{lists[0]}\"][]' {shlex.quote(str(path))} > times.txt")
     if {"status", "data"} <= set(record):
         raise InputFileError(
             "an answer of Prometheus, not a request a line", where=str(path),
@@ -419,7 +420,8 @@ def refuse_document(path: Path, record: Any) -> None:
     for keys, what, command in _DOCUMENTS:
         if all(_has(record, key.split(".")) for key in keys):
             raise InputFileError(f"{what}, not a request a line", where=str(path),
-                                 allowed=f"a table of loads: {command} {path.name} > load.csv")
+                                 allowed=f"a table of loads: {command} "
+                                         f"{shlex.quote(str(path))} > load.csv")
 
 
 def _has(item: Any, path: list[str]) -> bool:

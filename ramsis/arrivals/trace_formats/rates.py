@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import shlex
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,7 +184,8 @@ def read_log_arrivals(
     table = LogTable.of(log_text(path), str(path), unit=unit)
     if table.kind is not None and not table.kind.has_arrivals:
         raise InputFileError(f"{table.kind.title} does not say when requests came",
-                             where=str(path), allowed=table.kind.lacks.format(path))
+                             where=str(path),
+                             allowed=table.kind.lacks.format(shlex.quote(str(path))))
     stamp_s, took_s = table.stamps()
     sizes = None
     if size is not None:
