@@ -204,7 +204,7 @@ class At(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def at_times(groups: Groups, prices: BinPrices) -> At:
-    """Return the price integrals at the times of all requests."""
+    """Integrate the price of worker time up to the release and the deadline of each request."""
     types, count = prices.total.shape[0], groups.release.size
     at = At(np.empty((types, count)), np.empty((types, count)))
     for t in range(types):

@@ -91,7 +91,7 @@ class Curves(NamedTuple):
 
 
 class Dots(NamedTuple):
-    """Chart of a few values of each row, side by side for each name."""
+    """Chart of dots: the names of rows stand along x, above each its few values, side by side."""
 
     title: str
     y: Axis

@@ -266,7 +266,11 @@ class _Stretch:
         return np.ones_like(self.worth) if equal else self.worth
 
     def _works(self) -> Iterator[FloatArray]:
-        """Yield the least work of each request on each model, (M, n); infinite if always late."""
+        """Yield lower bounds on the ms of worker time that an answer takes, shape (M, n).
+
+        One for each model and request, infinite where the answer would always be late. Without
+        padding there are several such arrays, each from another linear bound on batches' times.
+        """
         problem, size = self.problem, self.windows.size
         times = problem.times
         allowed_ms = problem.slo_ms + 3.0 * SLACK_TOLERANCE_MS  # windows are wider on both sides

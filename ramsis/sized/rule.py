@@ -62,7 +62,11 @@ _LARGEST_EXPONENT = 30.0
 
 
 class RuleNumbers(NamedTuple):
-    """Parameters p0 … p6 of a rule: of prices μ, and of values V by slack (τ, h, r)."""
+    """Parameters p0 … p6 of the decision rule for requests with a size.
+
+    p0, p1 and p5 set the prices of worker time, p2 to p4 how fast the value of a waiting request
+    rises with its slack, and p6 the time after which values are taken: see the module.
+    """
 
     price: float = -2.2  # p0
     price_by_backlog: float = 1.0  # p1

@@ -187,7 +187,7 @@ class _Search:
                               np.require(size, np.int64, ("C", "W")))
 
     def with_problem(self, problem: SizedProblem) -> _Search:
-        """Return the search with other weights, on the same requests."""
+        """Return the search for a problem with other weights of sizes, on the same requests."""
         other = _Search(problem, self.workload, self.seed, self.on_progress)
         other.__dict__["_requests"], other.__dict__["_checks"] = self._requests, self._checks
         return other
