@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 import ramsis
-from ramsis.arrivals.timestamps import UNITS, stem, unit_of
+from ramsis.arrivals.timestamps import UNITS, column_unit, stem
 from ramsis.arrivals.trace import RateTrace
 from ramsis.arrivals.trace_formats.columns import (
     COUNT_NAMES,
@@ -120,7 +120,7 @@ def load_columns_of(
     if len(times) != 1 or len(header) < 2:
         return None
     time = times[0]
-    unit = unit or unit_of(header[time]) or _UNITS_IN_NAMES.get(names[time])
+    unit = column_unit(header[time], unit) or _UNITS_IN_NAMES.get(names[time])
     _refuse_marks(head[0][1], rows, header, loads, named=bool(wanted), path=path)
     # A usual name of rates or counts decides at once.
     if len(loads) == 1 and names[loads[0]] in RATE_NAMES | COUNT_NAMES:

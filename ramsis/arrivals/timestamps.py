@@ -33,7 +33,7 @@ from ramsis.arrivals.trace_formats.columns import (
 )
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import UNITS, epoch_unit
-from ramsis.errors import InputFileError, check_known
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.logs.dates import is_iso, leading_time
 from ramsis.logs.kinds import preamble_of
 from ramsis.numerals import heading_unit
@@ -149,7 +149,7 @@ def _column(
             _refuse_metrics(fields, below, where)
         index = _time_column(fields, fields_of(below) if below else [], time_column, place)
         # In the only column a comma is a decimal mark.
-        return InstantColumn(index, unit or unit_of(fields[index]), fields=len(fields),
+        return InstantColumn(index, column_unit(fields[index], unit), fields=len(fields),
                              delimiter="\t" if len(fields) == 1 else None), True
     if len(fields) > 1 or (" " in begin[1].strip() and leading_time(begin[1])):
         raise InputFileError("several columns and no header to tell the time's", value=begin[1],
@@ -239,6 +239,18 @@ def stem(name: str) -> str:
     'arrival_time'
     """
     return re.sub(r"[\s-]+", "_", heading_unit(name)[0])
+
+
+def column_unit(name: str, unit: str | None) -> str | None:
+    """Return the unit of a column's numbers: the user's ``unit``, or that in its name.
+
+    Two different units are an InvalidValueError.
+    """
+    stated = unit_of(name)
+    if unit and stated and unit != stated:
+        raise InvalidValueError(f"the column {name.strip()} states another unit, {stated}",
+                                where="--unit", value=unit, allowed=f"{stated}, or no --unit")
+    return unit or stated
 
 
 def unit_of(name: str) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 
 from ramsis.arrivals.reading import ReadTrace, read_any_trace
 from ramsis.arrivals.trace import RateTrace, Recorded
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, InvalidValueError
 
 RATES = [18.952, 20.177, 36.983, 34.881, 21.35]
 COUNTS = [1137, 1210, 2218, 2092, 1281]
@@ -128,6 +128,12 @@ def test_a_decimal_comma_is_not_read_as_thousands(tmp_path, name):
     found = read_any_trace(tmp_path / "load.csv").workload
     assert isinstance(found, RateTrace)
     assert found.rate_qps == pytest.approx(RATES)
+
+
+def test_a_unit_besides_that_of_the_column_is_refused(tmp_path):
+    text = table("time_ms,qps", RATES, ["0", "1000", "2000", "3000", "4000"])
+    with pytest.raises(InvalidValueError, match="--unit: the column time_ms states another unit"):
+        read(tmp_path, text, unit="s")
 
 
 def test_points_in_numbers_are_not_guessed(tmp_path):

@@ -93,6 +93,14 @@ def test_numbers_without_a_unit_are_not_guessed(tmp_path):
         read_timestamps(trace(tmp_path, "1\n2\n"), unit="days")
 
 
+def test_a_unit_besides_that_of_the_column_is_refused(tmp_path):
+    path = trace(tmp_path, "arrival_ms,id\n1,a\n2,b\n")
+    assert read_timestamps(path, unit="ms").tolist() == [0.0, 1.0]
+    with pytest.raises(InvalidValueError, match=r"--unit: the column arrival_ms states another "
+                                                r"unit, ms: got 's'; allowed: ms, or no --unit"):
+        read_timestamps(path, unit="s")
+
+
 def test_a_table_of_counts_is_not_taken_for_requests(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("time_s,requests\n0,93\n10,87\n")
