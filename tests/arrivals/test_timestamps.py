@@ -99,6 +99,11 @@ def test_a_unit_besides_that_of_the_column_is_refused(tmp_path):
     with pytest.raises(InvalidValueError, match=r"--unit: the column arrival_ms states another "
                                                 r"unit, ms: got 's'; allowed: ms, or no --unit"):
         read_timestamps(path, unit="s")
+    path = trace(tmp_path, "1714557600500\n1714557600600\n")
+    assert read_timestamps(path, unit="ns").tolist() == pytest.approx([0.0, 1e-4])  # of a counter
+    with pytest.raises(InvalidValueError, match=r"line 1: times of our days in ms, and of a far fu"
+                                                r"ture in s.*allowed: --unit ms, or none"):
+        read_timestamps(path, unit="s")
 
 
 def test_a_table_of_counts_is_not_taken_for_requests(tmp_path):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _US = 1000.0  # µs per ms; 1 µs is the finest resolution that is tested
 _LONGEST_MS = 1e15
+_FAR_MS = 1e14  # since 1970: beyond the year 5000
 _LEAST_REQUESTS = 10
 _AT_ONCE = 100_000  # times whose common divisor is taken at once
 # Ticks of usual clocks in µs, longest first.
@@ -110,7 +111,11 @@ class Instants:
             raise InputFileError(
                 "not a timestamp", where=where, value=first, allowed=time_remedy(first)
                 or "ISO 8601 as 2024-05-01T12:00:00.5, or a finite number")
-        unit = unit or epoch_unit(first)
+        since = epoch_unit(first)
+        if unit and since and number(first) * UNITS[unit] > _FAR_MS:
+            raise InvalidValueError(f"times of our days in {since}, and of a far future in {unit}",
+                                    where=where, value=first, allowed=f"--unit {since}, or none")
+        unit = unit or since
         if unit is None:
             raise InvalidValueError(
                 "numbers need a unit", where=where, value=first,
