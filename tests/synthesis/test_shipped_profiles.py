@@ -61,3 +61,13 @@ def test_a_shipped_set_gives_policies(name, kind):
         effective.append(expected.effective_accuracy)
     assert effective[0] >= effective[1] - late / 2
     assert effective[1] >= min(table.accuracy) * (1 - late)
+
+
+@pytest.mark.parametrize(("slo_ms", "load_qps"), [(5000.0, 3000.0), (60_000.0, 1000.0)])
+def test_a_loose_slo_costs_no_accuracy_where_times_are_drawn(slo_ms, load_qps):
+    profile = profiles.load("digits-cpu")
+    drawn, fixed = (
+        generate_policy(profile, load_qps, SynthesisSettings(
+            slo_ms=slo_ms, workers=2, service=service)).expectations.effective_accuracy
+        for service in ("distribution", "p95"))
+    assert drawn > fixed - 0.002

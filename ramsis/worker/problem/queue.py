@@ -18,7 +18,9 @@ The first passage of a service is linear in the distribution of its time, so a d
 the structured form as weights on a grid of latencies. A fixed time is a point of the grid. A
 random one has Q quantiles with weights; each is divided between its two neighbours in the grid
 such that the mean is kept. The grid of random times has a step of SLO/200 below the SLO and of a
-32nd of the time beyond it. It reaches the largest quantile.
+32nd of the time beyond it. It reaches the largest quantile. Where so many requests arrive within
+SLO/200 that a service of that length overflows the queue, a short service must not be divided
+between nearly 0 and SLO/200: steps are then the time of N/4 arrivals, or a 32nd of the time.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 _STEPS_PER_SLO = 200
 _BEYOND = 32  # steps per unit of the logarithm, beyond the SLO
+_FILLS = 4  # steps in which a queue fills, at least
 
 DEFAULT_GRID = "fixed:100"
 MAX_DIVISIONS = 100_000
@@ -125,7 +128,9 @@ class WorkerQueue:
         if self.quantiles_ms is None:
             return fixed_services(pairs, self.latency.latency_ms)
         weights = hat_weights(self.quantile_levels)
-        return random_services(pairs, self.quantiles_ms, weights, self.slo_ms)
+        arrivals_per_ms = self.arrivals.rate_per_ms / self.workers
+        return random_services(pairs, self.quantiles_ms, weights, self.slo_ms,
+                               self.max_queue / (_FILLS * arrivals_per_ms))
 
     @property
     def quantile_levels(self) -> FloatArray:
@@ -255,7 +260,8 @@ def fixed_services(
 
 
 def random_services(
-    pairs: Sequence[tuple[int, int]], quantiles_ms: FloatArray, share_of: FloatArray, slo_ms: float
+    pairs: Sequence[tuple[int, int]], quantiles_ms: FloatArray, share_of: FloatArray,
+    slo_ms: float, longest_step_ms: float,
 ) -> ServiceDistributions:
     """Return the distribution of service times of each pair (model, batch size), on one grid.
 
@@ -267,11 +273,13 @@ def random_services(
         Service-time quantiles by model and batch size.
     share_of : ndarray, shape (Q,)
         Probability that each quantile stands for.
+    longest_step_ms : float
+        Longest step between short times of the grid.
     """
     listed = sorted(set(pairs))
     model, batch = np.array(listed).T
     quantiles = quantiles_ms[model, batch - 1]
-    grid = _grid(float(quantiles.min()), float(quantiles.max()), slo_ms)
+    grid = _grid(float(quantiles.min()), float(quantiles.max()), slo_ms, longest_step_ms)
     high = np.clip(np.searchsorted(grid, quantiles), 1, len(grid) - 1)
     share = np.clip((quantiles - grid[high - 1]) / (grid[high] - grid[high - 1]), 0.0, 1.0)
     indices = np.broadcast_to(np.arange(len(listed))[:, None], quantiles.shape)
@@ -287,12 +295,20 @@ def random_services(
     return ServiceDistributions(rows, grid, weights, quantiles @ share_of)
 
 
-def _grid(low_ms: float, high_ms: float, slo_ms: float) -> FloatArray:
+def _grid(
+    low_ms: float, high_ms: float, slo_ms: float, longest_step_ms: float
+) -> FloatArray:
     """Return a grid of at least two latencies that covers all quantiles."""
     step = slo_ms / _STEPS_PER_SLO
-    first, last = math.floor(low_ms / step), math.ceil(min(high_ms, slo_ms) / step)
-    grid = step * np.arange(max(first, 1), max(first, 1, last) + 2)
+    if longest_step_ms < step:
+        times = [low_ms]
+        while len(times) < 2 or times[-1] < min(high_ms, slo_ms):
+            times.append(times[-1] + min(step, max(longest_step_ms, times[-1] / _BEYOND)))
+        grid = np.array(times)
+    else:
+        first, last = math.floor(low_ms / step), math.ceil(min(high_ms, slo_ms) / step)
+        grid = step * np.arange(max(first, 1), max(first, 1, last) + 2)
+        if low_ms < grid[0]:
+            grid = np.append(low_ms / 2, grid)
     beyond = math.ceil(_BEYOND * math.log(max(high_ms / grid[-1], 1.0)))
-    if first < 1:
-        grid = np.append(low_ms / 2, grid) if low_ms < grid[0] else grid
     return np.append(grid, grid[-1] * np.exp(np.arange(1, beyond + 1) / _BEYOND))
