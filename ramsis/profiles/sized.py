@@ -74,11 +74,18 @@ def _grid(item: Fields, key: str) -> Grid:
     if cells > _MOST_CELLS:
         raise item.refusal(key, "too many cells", value=cells, allowed=f"at most {_MOST_CELLS}")
     rows = item.entries(key)
-    # Grids have 1e5 cells: only what is not plainly right is looked at with its name.
-    return tuple(tuple(
-        value if value is None or (type(value) is float and LEAST_MS <= value <= MOST_MS)
-        else rows.entries(row).number(f"{row}[{j}]", _TIME)
-        for j, value in enumerate(rows.items(row))) for row in rows)
+    return tuple(_row(rows, row) for row in rows)
+
+
+def _row(rows: Fields, row: str) -> tuple[float | None, ...]:
+    """Read the times of a count, of which there may be many thousands."""
+    values = rows.items(row)
+    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)
+                             and LEAST_MS <= value <= MOST_MS) for value in values):
+        return tuple(None if value is None else float(value) for value in values)
+    cells = rows.entries(row)  # by name, for the refusal
+    return tuple(None if value is None else cells.number(f"{row}[{j}]", _TIME)
+                 for j, value in enumerate(values))
 
 
 def _size(item: Fields, key: str) -> int:

@@ -18,6 +18,7 @@ from ramsis.profiles import ProfileError, ProfileSet, SizedTimes, interpolate_fr
 from ramsis.profiles import sized as profile_sizes
 from ramsis.profiles.sized import not_falling
 from tests.profiles.samples import model, profile_set
+from tests.work import lines_of
 
 SCHEMA = ProfileSet.schema()
 
@@ -94,6 +95,14 @@ def test_a_file_says_where_it_is_wrong(tmp_path):
     path.write_text(json.dumps(document))
     with pytest.raises(InputFileError, match=r"sized\.counts: field is missing"):
         load(path)
+
+
+def test_a_long_row_of_whole_numbers_is_read_cell_by_cell():
+    def read(sizes: int) -> object:
+        return SizedTimes("tokens", "padded", (1,), tuple(range(1, sizes + 1)),
+                          p95_ms=(tuple(range(1, sizes + 1)),))
+
+    assert lines_of(lambda: read(1000)) < 15 * lines_of(lambda: read(100))
 
 
 def test_units_of_a_set_are_one():
