@@ -195,6 +195,7 @@ class SizedDispatcher(DispatcherBase[R]):
     def _ask(self, now_ms: float) -> Orders[R]:
         """Start batches on idle workers while the rule returns batches."""
         orders: Orders[R] = Orders([], [], [])
+        joined_again: set[int] = set()  # numbers
         while self._idle and self._waiting:
             idle, queued = len(self._idle), len(self._waiting)
             free_ms = 0.0 if idle > 1 else max(min(self._ends_ms) - now_ms, 0.0)
@@ -202,8 +203,10 @@ class SizedDispatcher(DispatcherBase[R]):
             hopeless = [ticket for ticket in batch.dropped
                         if self._waiting.pop(ticket.number, None) is not None]
             # The rule knows no deadline beyond the SLO: what is due later waits on.
-            patient = [ticket for ticket in hopeless if self._may_be_in_time(ticket, now_ms)]
+            patient = [ticket for ticket in hopeless if ticket.number not in joined_again
+                       and self._may_be_in_time(ticket, now_ms)]
             self._join(patient)
+            joined_again.update(ticket.number for ticket in patient)
             orders.drops.extend(ticket for ticket in hopeless
                                 if ticket.number not in self._waiting)
             members = tuple(ticket for ticket in batch.members

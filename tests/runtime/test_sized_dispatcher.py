@@ -127,6 +127,16 @@ def test_a_request_due_after_the_slo_is_dropped_at_its_own_deadline():
     assert [ticket.request.name for ticket in orders.drops] == ["never"]
 
 
+def test_rounding_keeps_no_request_between_hope_and_none():
+    """Its time alone is the SLO, and the clock is too far on to tell them apart."""
+    times_ms = (tuple(SLO_MS + 0.05 + i for i in range(4)),) * 2
+    served = SizedDispatcher[Asked](TABLES._replace(
+        workers=1, slo_ms=SLO_MS + 0.05, times_ms=(times_ms,)), lambda asked: asked.size)
+    now_ms = 3e10
+    orders = served.arrive(now_ms, [Asked("late", 2)], now_ms + 500.0)
+    assert len(orders.starts) + len(orders.drops) == 1
+
+
 def test_a_request_that_leaves_is_in_no_batch():
     served = dispatcher()
     arrive(served, 0.0, ("a", 2))
