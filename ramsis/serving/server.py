@@ -187,6 +187,7 @@ class Server:
         self._probe: asyncio.Future[float | None] | None = None
         self._slowness_logged = 1.0
         self._overhead_logged_ms = -math.inf
+        self._making_room = False  # whether waiting queries are dropped for more urgent ones
 
     async def start(self) -> None:
         """Start the workers and wait until they are ready."""
@@ -301,7 +302,9 @@ class Server:
         self.arrived += request.queries
         slo_ms = self.slo_ms if request.deadline_ms is None else request.deadline_ms
         if request.queries > slots.free:
+            self._making_room = True
             self.front.make_room(request.queries - slots.free, arrival_ms + slo_ms)
+            self._making_room = False
         if request.queries > slots.free:
             raise OverloadedError("no room for more queries")
         taken = slots.put(request.inputs)
@@ -359,7 +362,7 @@ class Server:
         for ticket in abandoned.answers:
             self._keep(ticket)
         for ticket in abandoned.drops:
-            self._drop(ticket)
+            self._drop(ticket, "the server has stopped")
         for running in self._running.values():
             self._fail(running, "the server has stopped")
         self._running.clear()
@@ -605,18 +608,24 @@ class Server:
             self.policies, self._expected = policies, None
             self.front.swap(self._fleet.selectors(active))
 
-    def _drop(self, ticket: Ticket[Query]) -> None:
+    def _drop(self, ticket: Ticket[Query], reason: str = "") -> None:
         query = ticket.request
         self._slots.give([query.slot])
-        reason = "the deadline cannot be kept"
-        # Nothing but a queue beyond the table drops a request with more time than the table knows.
-        if self._tables is None and ticket.deadline_ms - self.front.now_ms() > self.slo_ms:
-            reason = ("more samples wait than the longest queue of the policies: send fewer at "
-                      "once, or make policies with a longer --max-queue")
-        if self._lost and not self.front.dispatcher.workers_up:
-            reason = f"{reason}: {self.not_ready}"
-        self._end_without(query.call, OverloadedError(reason))
+        self._end_without(query.call, OverloadedError(reason or self._why_dropped(ticket)))
         self._recorder.query(ticket, "dropped", self.front.now_ms(), None)
+
+    def _why_dropped(self, ticket: Ticket[Query]) -> str:
+        dispatcher = self.front.dispatcher
+        if self._making_room:
+            return "the server is full, and others are due earlier"
+        if self._lost and not dispatcher.workers_up:
+            return f"the deadline cannot be kept: {self.not_ready}"
+        slack_ms = ticket.deadline_ms - self.front.now_ms() - dispatcher.overhead_ms
+        # Nothing but a queue beyond the table drops a request with more time than the table knows.
+        if self._tables is None and slack_ms > self.slo_ms * max(1.0, dispatcher.slowness):
+            return ("more samples wait than the longest queue of the policies: send fewer at "
+                    "once, or make policies with a longer --max-queue")
+        return "the deadline cannot be kept"
 
     def _stage(self, start: Start[Query]) -> str:
         """Return the stage of a batch's answers; empty without second opinions."""

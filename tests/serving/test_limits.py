@@ -69,7 +69,9 @@ def test_a_request_that_takes_all_room_makes_way_for_others(server):
         until(lambda: server.metric("ramsis_queued") == 63)
         status, _ = server.infer([[1, 2, 3]], parameters={"deadline_ms": 60_000})
         assert status == 200
-        assert b" 503 " in greedy.recv(1000)
+        answer = greedy.recv(1000)
+        assert b" 503 " in answer
+        assert b"the server is full, and others are due earlier" in answer
     until(lambda: server.metric("ramsis_queued") == 0)
 
 
@@ -288,6 +290,8 @@ def test_stopping_takes_no_longer_than_it_is_given(folder):
         for thread in threads:
             thread.join(10)
     assert sum(b" 50" in one for one in answers) >= 2  # those that were whole
+    assert any(b"the server has stopped" in one for one in answers)
+    assert not any(b"--max-queue" in one for one in answers)
 
 
 def test_a_queue_beyond_the_policies_is_no_fault_of_the_deadline(tmp_path):
