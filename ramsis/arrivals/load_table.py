@@ -121,7 +121,7 @@ def load_columns_of(
         return None
     time = times[0]
     unit = column_unit(header[time], unit) or _UNITS_IN_NAMES.get(names[time])
-    _refuse_marks(head[0][1], rows, header, loads, named=bool(wanted), path=path)
+    _refuse_marks(head[0], rows, header, loads, named=bool(wanted), path=path)
     # A usual name of rates or counts decides at once.
     if len(loads) == 1 and names[loads[0]] in RATE_NAMES | COUNT_NAMES:
         return LoadColumns(time, tuple(loads), unit, names[loads[0]] in COUNT_NAMES)
@@ -131,7 +131,7 @@ def load_columns_of(
         loads = [] if step_ms is None else _varying(rows, time)
         if step_ms is None or not loads:
             return None
-        _refuse_marks(head[0][1], rows, header, loads, named=False, path=path)
+        _refuse_marks(head[0], rows, header, loads, named=False, path=path)
         others = [i for i in loads if _NO_LOADS.search(header[i].lower())
                   or any(_number(row[i]) is None for row in rows if row[i] not in _EMPTY)]
         if others or (len(loads) > 1 and not _same_query([header[i] for i in loads])):
@@ -141,25 +141,26 @@ def load_columns_of(
                 allowed="--load-column with the one that is the load, or several times, which "
                         f"adds them up; or --time-column '{header[time]}' where each row is one "
                         "request")
-    return _meaning(head[0][1], rows, time, loads, unit, step_ms, path)
+    return _meaning(head[0], rows, time, loads, unit, step_ms, path)
 
 
 def _refuse_marks(
-    first: str, rows: list[list[str]], header: list[str], loads: list[int], *, named: bool,
-    path: Path,
+    begin: tuple[int, str], rows: list[list[str]], header: list[str], loads: list[int], *,
+    named: bool, path: Path,
 ) -> None:
     """Refuse commas and points of unclear meaning, as in loads of a table with semicolons.
 
-    ``named`` says that the user named the columns, whose points then begin decimals.
+    ``begin`` is the line of the header with its number; ``named`` says that the user named the
+    columns, whose points then begin decimals.
     """
+    first = begin[1]
     cells = [row[i] for row in rows for i in loads]
     comma = next((cell for cell in cells if _DECIMAL_COMMA.fullmatch(cell)), None)
     if ";" in first and comma is not None:
         raise InputFileError(
             "a comma in a number: of decimals, or between thousands", where=str(path),
-            value=comma,
-            allowed="decimals after a point, as by sed 's/,/./g' "
-                    f"{shlex.quote(str(path))} > load.csv")
+            value=comma, allowed="decimals after a point, as by "
+                                 + _replaced(",", ".", begin, rows, loads, path))
     # Where commas stand between the cells, three decimals are usual, but not of counts, nor of
     # some numbers only: those without a point may be below a thousand.
     names, pointed = {stem(header[i]) for i in loads}, [cell for cell in cells if "." in cell]
@@ -168,20 +169,40 @@ def _refuse_marks(
     if pointed and not clear and all(map(_POINT_GROUPS.fullmatch, pointed)):
         raise InputFileError(
             "a point in a number: of decimals, or between thousands", where=str(path),
-            value=pointed[0], allowed=f"--load-column {header[loads[0]]} for decimals; for "
-            f"thousands no point, as by sed 's/\\.//g' {shlex.quote(str(path))} > load.csv")
+            value=pointed[0],
+            allowed=f"--load-column {shlex.quote(header[loads[0]])} for decimals; for thousands "
+                    f"no point, as by {_replaced('[.]', '', begin, rows, loads, path)}")
+
+
+def _replaced(
+    old: str, new: str, begin: tuple[int, str], rows: list[list[str]], loads: list[int], path: Path
+) -> str:
+    """Return a command that replaces a mark in the columns of loads, and keeps it in dates."""
+    mark = _mark(begin[1])
+    # awk also splits at the marks in quoted cells, such as the comma of a date.
+    fields = [1 + i + sum(cell.count(mark) for cell in rows[0][:i]) for i in loads]
+    changes = "; ".join(f'gsub(/{old}/, "{new}", ${field})' for field in fields)
+    mark = mark.replace("\t", "\\t")
+    return (f"awk -F'{mark}' -v OFS='{mark}' 'NR > {begin[0]} {{{changes}}} 1' "
+            f"{shlex.quote(str(path))} > load.csv")
+
+
+def _mark(header: str) -> str:
+    """Return the mark between the cells of a table of several columns."""
+    return next(mark for mark in "\t;," if mark in header)
 
 
 def _meaning(
-    first: str, rows: list[list[str]], time: int, loads: list[int], unit: str | None,
+    begin: tuple[int, str], rows: list[list[str]], time: int, loads: list[int], unit: str | None,
     step_ms: float | None, path: Path,
 ) -> LoadColumns:
     """Decide whether loads are rates or counts, by their units, the header and their fractions.
 
-    ``first`` is the line of the header.
+    ``begin`` is the line of the header with its number.
 
     If these leave it open, raise :class:`InputFileError` with the loads by either reading.
     """
+    line, first = begin
     header = [name.strip() for name in fields_of(first)]
     cells = [cell for row in rows for i in loads if (cell := _number(row[i])) is not None]
     title = " ".join(header[i] for i in loads).lower()
@@ -195,13 +216,12 @@ def _meaning(
         return LoadColumns(time, tuple(loads), unit, False)
     values = [value for value, _ in cells]
     if len(loads) == 1 and title.endswith("_total") and values == sorted(values):
-        mark = next(mark for mark in "\t;," if mark in first)
         raise InputFileError(
             "a counter, which only rises, not a load", where=str(path), value=title,
             allowed="its rate, as by PromQL's rate(), or the differences of its rows: "
-            f"awk -F'{mark}' 'NR == 1 {{print \"time,requests\"}} NR > 2 {{print t \",\" "
-            f"${loads[0] + 1} - v}} {{t = ${time + 1}; v = ${loads[0] + 1}}}' "
-            f"{shlex.quote(str(path))} > load.csv")
+            f"awk -F'{_mark(first)}' 'NR == {line} {{print \"time,requests\"}} "
+            f"NR > {line + 1} {{print t \",\" ${loads[0] + 1} - v}} "
+            f"{{t = ${time + 1}; v = ${loads[0] + 1}}}' {shlex.quote(str(path))} > load.csv")
     mean = sum(values) / max(1, len(rows))
     step_s = (step_ms or 1000.0) / 1000.0
     named = ",".join("time" if i == time else "requests" if i in loads else f"column{i + 1}"
@@ -210,7 +230,7 @@ def _meaning(
         "rates or counts: the header does not say which", where=str(path),
         value=", ".join(header[i] for i in loads),
         allowed=f"a header that does. Counts until the next row, {mean / step_s:.4g} requests/s "
-        f"on the mean: sed '1s/.*/{named}/' {shlex.quote(str(path))} > load.csv. Rates, "
+        f"on the mean: sed '{line}s/.*/{named}/' {shlex.quote(str(path))} > load.csv. Rates, "
         f"{mean:.4g} requests/s: qps in the place of requests")
 
 

@@ -81,8 +81,9 @@ def refusal(folder: Path, text: str) -> str:
     return str(caught.value)
 
 
-def test_whole_numbers_are_refused_with_both_readings_and_what_decides(tmp_path):
-    said = refusal(tmp_path, table('"Time","m"', COUNTS))
+@pytest.mark.parametrize("preamble", ["", "sep=,\n", "# made today\n"])
+def test_whole_numbers_are_refused_with_both_readings_and_what_decides(tmp_path, preamble):
+    said = refusal(tmp_path, preamble + table('"Time","m"', COUNTS))
     assert "26.46 requests/s on the mean" in said
     assert "Rates, 1588 requests/s" in said
     command = said.partition("mean: ")[2].partition(". Rates")[0]
@@ -120,10 +121,9 @@ def test_a_metric_is_no_load_and_no_request(tmp_path, cells):
 
 @pytest.mark.parametrize("name", ["m", "rps"])
 def test_a_decimal_comma_is_not_read_as_thousands(tmp_path, name):
-    text = f"Time;{name}\n" + "".join(f"{s};{str(r).replace('.', ',')}\n"
-                                for s, r in zip(STAMPS, RATES, strict=True))
+    text = f"Time;{name}\n" + "".join(f"06.05.2026, 07:0{i};{str(rate).replace('.', ',')}\n"
+                                      for i, rate in enumerate(RATES))
     said = refusal(tmp_path, text)
-    assert "sed 's/,/./g'" in said
     subprocess.run(said.partition("as by ")[2], shell=True, cwd=tmp_path, check=True)
     found = read_any_trace(tmp_path / "load.csv").workload
     assert isinstance(found, RateTrace)
@@ -139,18 +139,33 @@ def test_a_unit_besides_that_of_the_column_is_refused(tmp_path):
 def test_points_in_numbers_are_not_guessed(tmp_path):
     said = refusal(tmp_path, table("time,requests", [900, "1.210", 2, "2.092", 1]))
     assert "a point in a number: of decimals, or between thousands: got '1.210'" in said
-    text = "Time;Anfragen\n" + "".join(f"{s};{c // 1000}.{c % 1000:03d}\n"
-                                       for s, c in zip(STAMPS, COUNTS, strict=True))
-    assert "--load-column Anfragen for decimals" in refusal(tmp_path, text)
-    found = read(tmp_path, text, load_columns=["Anfragen"]).workload
+    text = "sep=;\nTime;Requests per min\n" + "".join(
+        f"06.05.2026 07:0{i};{count // 1000}.{count % 1000:03d}\n"
+        for i, count in enumerate(COUNTS))
+    said = refusal(tmp_path, text)
+    assert "--load-column 'Requests per min' for decimals" in said
+    found = read(tmp_path, text, load_columns=["Requests per min"]).workload
     assert isinstance(found, RateTrace)
-    assert found.rate_qps == pytest.approx(np.array(COUNTS) / 1000)
+    assert found.rate_qps == pytest.approx(np.array(COUNTS) / 1000 / 60)
+    subprocess.run(said.partition("as by ")[2], shell=True, cwd=tmp_path, check=True)
+    found = read_any_trace(tmp_path / "load.csv").workload
+    assert isinstance(found, RateTrace)
+    assert found.rate_qps == pytest.approx(np.array(COUNTS) / 60)
+
+
+def test_a_mark_is_replaced_beside_quoted_dates_with_commas(tmp_path):
+    said = refusal(tmp_path, table("time,requests", ["1.137", "1.210", "2.218", "2.092", "900"], [
+        f"May 6, 2026 @ 07:0{i}:00" for i in range(5)]))
+    subprocess.run(said.partition("as by ")[2], shell=True, cwd=tmp_path, check=True)
+    found = read_any_trace(tmp_path / "load.csv").workload
+    assert isinstance(found, RateTrace)
+    assert found.rate_qps == pytest.approx(np.array([*COUNTS[:4], 900]) / 60)
 
 
 def test_a_counter_is_refused_with_the_command_that_makes_counts(tmp_path):
     folder = tmp_path / "a folder"  # other than that of the command, and quoted in it
     folder.mkdir()
-    said = refusal(folder, table("time,http_requests_total", np.cumsum([5, *COUNTS]),
+    said = refusal(folder, "sep=,\n" + table("time,http_requests_total", np.cumsum([5, *COUNTS]),
                                    [*STAMPS, "2026-05-06 07:05:00"]))
     subprocess.run(said.partition("differences of its rows: ")[2], shell=True, cwd=tmp_path,
                    check=True)
