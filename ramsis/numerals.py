@@ -91,9 +91,10 @@ def time_remedy(text: str) -> str:
     """Return how to write a date or number that is not read; empty where that is unknown."""
     if _YEAR_LAST.match(text):
         return ("the year first; where the month is, as by sed -E "
-                r"'s#([0-9]{2})/([0-9]{2})/([0-9]{4})#\3-\1-\2#'")
+                r"'s#([0-9]{1,2})/([0-9]{1,2})/([0-9]{4}),? #\3-\1-\2 #g'; where the day is, with "
+                r"\3-\2-\1")
     if _DECIMAL_COMMA.fullmatch(text):
-        return "decimals after a point, as by sed 's/,/./g'"
+        return "decimals after a point; where no comma separates cells, as by sed 's/,/./g'"
     return ""
 
 

@@ -212,10 +212,11 @@ def _time_column(
         raise InputFileError("no such column", where=where, value=wanted, allowed=", ".join(clean))
     if len(clean) == 1:
         if stem(clean[0]) in _GAPS:
+            path, _, header = where.rpartition(": line ")
             raise InputFileError(
                 "times between requests, not of requests", where=where, value=clean[0],
-                allowed=f"their sums: awk 'NR > 1 {{t += $1; printf \"%.6f\\n\", t}}' "
-                        f"{shlex.quote(where.rpartition(': line ')[0])} > times.txt, and --unit")
+                allowed=f"their sums: awk 'NR > {header} {{t += $1; printf \"%.6f\\n\", t}}' "
+                        f"{shlex.quote(path)} > times.txt, and --unit")
         return 0
     counts = next((name for name in clean if stem(name) in COUNT_NAMES | RATE_NAMES), None)
     if counts is not None:

@@ -12,13 +12,15 @@ _HALF = r" (?P<half>[AaPp])[Mm]"
 # Go writes the name of the zone behind its offset.
 _ZONE = r" ?(?:(?P<zone>Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?: [A-Z]{3,4})?)?"
 _DATES = (*(re.compile(date + _CLOCK + f"(?:{_HALF})?" + _ZONE) for date in (
-    r"(?P<year>\d{4})(?P<mark>[-/])(?P<month>\d\d)(?P=mark)(?P<day>\d\d)[T ]",
+    r"(?P<year>\d{4})(?P<mark>[-/])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)[T ]",
     r"(?P<month>[A-Za-z]{3,9}) (?P<day>\d{1,2}), (?P<year>\d{4}),?(?: @)? ",
     r"\[?(?P<day>\d\d)/(?P<month>[A-Za-z]{3})/(?P<year>\d{4}):",
     r"(?:[A-Za-z]{3}, )?(?P<day>\d{1,2}) (?P<month>[A-Za-z]{3}) (?P<year>\d{4}) ",
     r"(?P<day>\d\d)\.(?P<month>\d\d)\.(?P<year>\d{4}),? ")),
-    # Of dates with slashes and the year last, only those of a clock with AM and PM are clear.
-    re.compile(r"(?P<month>\d\d?)/(?P<day>\d\d?)/(?P<year>\d{4}),? " + _CLOCK + _HALF + _ZONE))
+    # With slashes and the year last, the month is first where AM and PM are in upper case, as in
+    # the United States; where browsers write am and pm (Australia, India), the day is.
+    re.compile(r"(?P<month>\d\d?)/(?P<day>\d\d?)/(?P<year>\d{4}),? " + _CLOCK
+               + " (?P<half>[AP])M" + _ZONE))
 _LONGEST_DATE = 60
 
 

@@ -50,7 +50,7 @@ COLUMNS = ("arrival_s", "start_s", "finish_s", "deadline_ms", "outcome", "model"
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 # Forms that pandas reads faster than iso_text.
 _DATES = ("ISO8601", "%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S.%f", "%a %b %d %H:%M:%S %Y")
-_DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d|\d\d?/\w{1,3}/\d{4}|[A-Z][a-z]{2} [A-Z][a-z]{2} ")
+_DATE = re.compile(r"\d{4}[-/]\d\d?[-/]\d\d?|\d\d?/\w{1,3}/\d{4}|[A-Z][a-z]{2} [A-Z][a-z]{2} ")
 _MOST_NAMES = 8  # of columns in a note
 _ZONE = re.compile(r"(?:Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)$")
 _MINUTE_S, _HOUR_S = 60.0, 3600.0

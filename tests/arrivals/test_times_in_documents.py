@@ -1,11 +1,13 @@
 """Times under keys of any name in documents, and what is refused with its reason."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from ramsis.arrivals.reading import read_any_trace
+from ramsis.arrivals.trace import Recorded
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 
 EPOCH_S = 1_777_629_600.0
@@ -66,9 +68,14 @@ def test_summaries_hold_no_times_of_requests(tmp_path, document):
 
 def test_dates_with_the_year_last_are_refused_with_what_turns_them(tmp_path):
     path = tmp_path / "us.csv"
-    path.write_text("timestamp\n05/13/2026 10:00:00\n05/13/2026 10:00:01\n")
-    with pytest.raises(InputFileError, match="the year first; where the month is, as by sed"):
+    path.write_text("time\n5/3/2026, 10:00:00\n05/13/2026 10:00:01\n05/13/2026 1:00:01 pm\n")
+    with pytest.raises(InputFileError, match="the year first; where the month is") as caught:
         read_any_trace(path)
+    command = str(caught.value).partition("as by ")[2].partition("; where the day")[0]
+    path.write_text(subprocess.check_output(f"{command} {path}", shell=True, text=True))
+    found = read_any_trace(path).workload
+    assert isinstance(found, Recorded)
+    assert found.times_ms.tolist() == [0.0, 864_001_000.0, 874_801_000.0]
 
 
 @pytest.mark.parametrize(("document", "says"), [

@@ -62,6 +62,9 @@ def test_times_are_milliseconds_since_the_first(tmp_path, text, options, times):
     ("time,id\n1,a\n2,5,b\n", "line 3: more cells than the header has"),
     ("t\n2024-05-01 10:00:00 CET\n", "line 2: not a timestamp"),
     ("5/1/2024 13:00:00 PM\n", "line 1: not a timestamp"),
+    # Day first where pm is in lower case, as browsers write in Australia and India.
+    ("time\n1/5/2026 11:59:59 pm\n2/5/2026 12:00:00 am\n", "line 2: not a timestamp.*year first"),
+    ('time,id\n"1,5",3\n', "decimals after a point; where no comma separates cells, as by sed"),
     ("gap_ms\n5\n3\n", "line 1: times between requests, not of requests.*awk"),
     ("1\nnan\n", "line 2: not a timestamp of the same kind.*got 'nan'"),
     ("nan\n1\n", "line 1: not a timestamp: got 'nan'"),
@@ -102,8 +105,11 @@ def test_a_unit_besides_that_of_the_column_is_refused(tmp_path):
     path = trace(tmp_path, "1714557600500\n1714557600600\n")
     assert read_timestamps(path, unit="ns").tolist() == pytest.approx([0.0, 1e-4])  # of a counter
     with pytest.raises(InvalidValueError, match=r"line 1: times of our days in ms, and of a far fu"
-                                                r"ture in s.*allowed: --unit ms, or none"):
+                                                r"ture in s.*allowed: --unit ms or none"):
         read_timestamps(path, unit="s")
+    path = trace(tmp_path, "time_s\n1714557600500\n1714557600600\n")
+    with pytest.raises(InvalidValueError, match="and no other unit in the heading"):
+        read_timestamps(path)
 
 
 def test_a_table_of_counts_is_not_taken_for_requests(tmp_path):
@@ -132,8 +138,9 @@ def test_a_binary_file_is_refused(tmp_path):
         read_timestamps(tmp_path / "trace.csv", unit="s")
 
 
-def test_sums_of_gaps_are_the_times_that_the_message_says(tmp_path):
-    path = trace(tmp_path, "gap_ms\n5\n3\n0.25\n")
+@pytest.mark.parametrize("preamble", ["", "# made today\n"])
+def test_sums_of_gaps_are_the_times_that_the_message_says(tmp_path, preamble):
+    path = trace(tmp_path, preamble + "gap_ms\n5\n3\n0.25\n")
     with pytest.raises(InputFileError) as refusal:
         read_timestamps(path)
     command = str(refusal.value).partition("their sums: ")[2].partition(", and --unit")[0]

@@ -217,6 +217,7 @@ def test_bad_logs_are_refused_with_the_line(tmp_path, lines, words):
     ("arrival,latency_ms,slo_ms", '"May 1, 2024 @ 10:00:00.250",300,250'),
     ("arrival,latency_ms,slo_ms", '"Wed, 01 May 2024 10:00:00 GMT",300,250'),
     ("arrival,latency_ms,slo_ms", "2024-05-01 10:00:00.5 +0000 UTC,300,250"),
+    ("arrival,finish,slo_ms", "2024-5-1 10:00:00.0,2024-5-1 10:00:00.3,250"),
     ("arrival,finish,slo_ms", "01.05.2024 10:00:00.0,01.05.2024 10:00:00.3,250"),
     ("arrival,finish,slo_ms", "5/1/2024 11:59:59.9 AM,5/1/2024 12:00:00.2 PM,250"),
 ])

@@ -114,7 +114,8 @@ class Instants:
         since = epoch_unit(first)
         if unit and since and number(first) * UNITS[unit] > _FAR_MS:
             raise InvalidValueError(f"times of our days in {since}, and of a far future in {unit}",
-                                    where=where, value=first, allowed=f"--unit {since}, or none")
+                                    where=where, value=first, allowed=f"--unit {since} or none, "
+                                    "and no other unit in the heading")
         unit = unit or since
         if unit is None:
             raise InvalidValueError(
