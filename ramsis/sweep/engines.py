@@ -18,7 +18,8 @@ from ramsis.files import canonical_json, write_atomic
 from ramsis.sweep.pool import Job, JobOutcome, Runner, file_of, process_runner, whole_file
 from ramsis.sweep.store import Place, store_at
 
-ANSWER_FORMAT = "ramsis.answer/1"  # of the file of a stored result
+# Of the file of a stored result: a new number where the same inputs give new results.
+ANSWER_FORMAT = "ramsis.answer/2"
 
 
 @dataclass(frozen=True)

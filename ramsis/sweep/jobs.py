@@ -43,6 +43,7 @@ from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.synthesis.certified import bound_on_arrivals, counts_of, gap_in_simulation
 from ramsis.synthesis.schedulers import (
     ComparedScheduler,
+    arrivals_document,
     fleet_scheduler,
     planned_arrivals,
     scheduler_document,
@@ -54,7 +55,8 @@ from ramsis.synthesis.stations import set_header
 VALUE_TABLE_FORMAT = "ramsis.value-table/1"
 VALUE_TABLE_NAME = "value-table.json"  # in the folder of a sweep
 
-CELL_FORMAT = "ramsis.sweep-cell/4"  # a new number where the same inputs give new results
+CELL_FORMAT = "ramsis.sweep-cell/5"  # a new number where the same inputs give new results
+_POLICIES = f"policies/2 {__version__}"  # likewise where they give new policies
 
 _CODE = f"{CELL_FORMAT} {__version__}"
 _PROMISES = ("accuracy", "violation_rate", "effective_accuracy", "upper_bound")
@@ -100,7 +102,7 @@ class PolicyJob(Job):
         """Policy file, or manifest of the set."""
         simple, document = self.cluster.cluster.simple, self.cluster.document
         name = file_of({
-            "code": __version__, "load_qps": self.load_qps,
+            "code": _POLICIES, "load_qps": self.load_qps,
             **({"profile": document["profile"]} if simple else document),
             "settings": settings_document(self.settings),
         })
@@ -184,7 +186,8 @@ class CellJob(ResultJob):
         return {
             "code": _CODE, **self.cluster.document, "service": cell.service,
             "network_ms": cell.network_ms,
-            "workload": {**load, "arrivals": cell.arrivals, "duration_s": cell.duration_s},
+            "workload": {**load, "arrivals": arrivals_document(cell.arrivals),
+                         "duration_s": cell.duration_s},
             "monitor": cell.monitor, "monitor_ms": cell.monitor_ms, "told": cell.told,
             "seed": cell.seed, "seeds": cell.seeds,
             "scheduler": self._compared.document(
@@ -240,7 +243,8 @@ class CellJob(ResultJob):
     def _planned_arrivals(self) -> str:
         workload = self.trace or ConstantLoad(
             cast(float, self.cell.load_qps), 1.0, self.cell.arrivals)
-        return planned_arrivals(self.cluster.cluster, workload)
+        cluster = self.cluster.cluster
+        return planned_arrivals(workload, cluster.slo_ms, divided=not cluster.simple)
 
     def _ready(self, levels: tuple[Level[Policy], ...]) -> FleetScheduler:
         """Return the scheduler with its policies, or with the stored results that it needs."""

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from ramsis.arrivals import Arrivals
+from ramsis.arrivals.recorded import PROCESS as TRACE
 from ramsis.arrivals.registry import arrivals_of
 from ramsis.cluster import Cluster
 from ramsis.cluster.routing import split
@@ -37,6 +38,7 @@ from ramsis.sim import (
 )
 from ramsis.sim.registry import SchedulerSpec
 from ramsis.sim.workload import Burst
+from ramsis.synthesis.generate import check_measurable
 from ramsis.synthesis.settings import SynthesisSettings, as_in_the_paper
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
@@ -165,22 +167,28 @@ class ComparedScheduler:
                      if step * (i + 1) > bottom)
 
 
-def planned_arrivals(cluster: Cluster, workload: Workload) -> str:
+def planned_arrivals(workload: Workload, slo_ms: float, *, divided: bool) -> str:
     """Return the arrival process that policies for a workload are made for, by its text.
 
-    It is that of a constant load, and Poisson on a trace, whose loads change; also where several
-    stations would each need a share of a process that is not split at random, and for a process
-    of the user's own that its text does not import.
+    ``slo_ms`` is the longest SLO; ``divided`` tells whether stations may share the requests, as
+    in every cluster that is not simple.
+
+    It is that of a constant load, and Poisson on a trace, whose loads change. It is Poisson, too,
+    where no promise under the process can be made: several stations would each need a share of a
+    process that is not split at random, its bursts come too seldom, or its text does not say what
+    it is, as with parameters of a user's own process.
     """
     if isinstance(workload, Burst):
-        return planned_arrivals(cluster, workload.workload)
+        return planned_arrivals(workload.workload, slo_ms, divided=divided)
     if not isinstance(workload, ConstantLoad):
         return POISSON
     arrivals = arrivals_of(workload.arrivals)
     try:
-        process = Arrivals.parse(arrivals.text)(workload.load_qps)
-        if not cluster.simple:
-            split(process, share=0.5)
+        if Arrivals.parse(arrivals.text) != arrivals:
+            return POISSON
+        check_measurable(SynthesisSettings(slo_ms, 1, arrivals=arrivals.text), workload.load_qps)
+        if divided:
+            split(arrivals(workload.load_qps), share=0.5)
     except InvalidValueError:
         return POISSON
     return arrivals.text
@@ -190,7 +198,12 @@ def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
     """Return the settings that a policy depends on as JSON values; equal for 100 and 100.0 ms."""
     document: dict[str, Any] = json.loads(
         canonical_json({**asdict(settings), **settings.as_dict()}))
-    return document
+    return {**document, "arrivals": arrivals_document(settings.arrivals)}
+
+
+def arrivals_document(text: str) -> Any:
+    """Return an arrival process as JSON values: a recorded one by the contents of its file."""
+    return dict(Arrivals.parse(text).parameters) if text.startswith(f"{TRACE}:") else text
 
 
 def scheduler_document(spec: FleetScheduler) -> dict[str, Any]:

@@ -39,6 +39,17 @@ def test_cells_hold_what_generating_and_simulating_by_hand_gives(tiny, tiny_file
     assert all(row["effective_accuracy"] <= row["upper_bound"] + 1e-9 for row in result.rows)
 
 
+def test_results_on_a_recorded_trace_are_made_again_when_the_trace_changes(tiny_file, tmp_path):
+    recorded, folder = tmp_path / "arrivals.csv", tmp_path / "out"
+    for gap_ms in (10, 7):
+        lines = [str(gap_ms * number) for number in range(300)]
+        recorded.write_text("\n".join(["arrival_ms", *lines, ""]))
+        wanted = spec(tiny_file, load_qps=300, arrivals=f"trace:{recorded}")
+        assert Sweep(wanted, folder).todo == 3  # a policy and two cells
+        assert not run_sweep(wanted, folder).failures
+        assert Sweep(wanted, folder).todo == 0
+
+
 @pytest.mark.slow
 def test_cells_of_several_types_and_classes_hold_what_simulate_prints(
     run, tiny, tiny_file, tmp_path

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ramsis.arrivals import Renewal
 from ramsis.bounds import smallest
-from ramsis.cluster import Cluster, SloClass, WorkerType
+from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import (
@@ -167,17 +167,17 @@ def test_policies_are_made_for_the_arrivals_of_a_constant_load(tiny):
     ("poisson", "poisson", "poisson"),
     ("renewal:3", "renewal:3", "poisson"),  # a class has a share of it, which is no such process
     ("negative-binomial:2", "negative-binomial:2", "negative-binomial:2"),
+    ("mmpp:ratio=4,burst-ms=1000,share=0.2",) * 3,
+    ("mmpp:ratio=4,burst-ms=900000,share=0.2", "poisson", "poisson"),  # bursts too seldom to count
     (lambda load_qps: Renewal(load_qps, 2.0), "poisson", "poisson"),
-], ids=["poisson", "not split", "split", "own"])
-def test_policies_are_made_for_processes_that_their_stations_can_name(
-    tiny, arrivals, one_slo, two_slos
+], ids=["poisson", "not split", "split", "bursts", "rare bursts", "own"])
+def test_policies_are_made_for_processes_under_which_they_can_be_promised(
+    arrivals, one_slo, two_slos
 ):
     load = ConstantLoad(300.0, 4000.0, arrivals)
-    classes = (SloClass(50.0, 0.5), SloClass(100.0, 0.5))
-    of_classes = Cluster((WorkerType("all", tiny, 3),), classes)
-    assert planned_arrivals(Cluster.of(tiny, workers=3, slo_ms=100.0), load) == one_slo
-    assert planned_arrivals(of_classes, Burst(load, 5)) == two_slos
-    assert planned_arrivals(of_classes, RateTrace([0.0], [300.0], 4000.0)) == "poisson"
+    assert planned_arrivals(load, 100.0, divided=False) == one_slo
+    assert planned_arrivals(Burst(load, 5), 100.0, divided=True) == two_slos
+    assert planned_arrivals(RateTrace([0.0], [300.0], 4000.0), 100.0, divided=True) == "poisson"
 
 
 def test_clear_means_that_the_interval_is_on_the_same_side(tiny):

@@ -77,7 +77,7 @@ from ramsis.synthesis.capacity import (
     fewest_by_bound,
     fluid_mixes,
 )
-from ramsis.synthesis.schedulers import fleet_scheduler
+from ramsis.synthesis.schedulers import fleet_scheduler, planned_arrivals
 from ramsis.tables import scheduler_words, with_values
 
 _CONSTANT_POISSON = "the bound on combinations of types is for constant Poisson loads"
@@ -380,7 +380,11 @@ def _next_command(
         words += ["--service", params["service"]]
     if params["overhead_ms"]:
         words += ["--overhead-ms", f"{params['overhead_ms']:.10g}"]
-    if isinstance(played, ConstantLoad) and (process := process_text(played.arrivals)):
+    classes = params["slo_ms"]
+    process = process_text(planned_arrivals(
+        played, max(slo_class.slo_ms for slo_class in classes),
+        divided="worker_types" in row or len(classes) > 1))
+    if process:
         words += ["--arrivals", process]
     folder = scheduler_words(row["scheduler"]).replace(" with ", "-")
     return [*words, *dispatch_words(row["scheduler"]),

@@ -458,8 +458,10 @@ def _ready(
     """Prepare the schedulers of these texts, with policies for the loads of the workloads.
 
     At a constant load there are policies for ``stated_load`` times the load, too. All workloads
-    have the arrival process of the first.
+    have one arrival process, under which a promise is hardest to measure at the highest load.
     """
+    highest = max(workloads, key=lambda workload: workload.load_qps or 0.0)
+
     def levels(spec: ComparedScheduler) -> list[float]:
         return sorted({load * factor for workload in workloads
                        for load in spec.loads_for(workload)
@@ -467,7 +469,8 @@ def _ready(
 
     with progress("policies", sum(len(levels(spec)) for spec in schedulers)) as advance:
         return [spec.ready(cluster, levels(spec), service=service, source=text, on_level=advance,
-                           arrivals=planned_arrivals(cluster, workloads[0]))
+                           arrivals=planned_arrivals(highest, cluster.slo_ms,
+                                                     divided=not cluster.simple))
                 for text, spec in zip(texts, schedulers, strict=True)]
 
 

@@ -152,7 +152,8 @@ def try_workers(
     service = service or cluster.default_service
     try:
         spec, policies = named.ready(cluster, named.loads_for(workload), service=service,
-                                     arrivals=planned_arrivals(cluster, workload),
+                                     arrivals=planned_arrivals(workload, cluster.slo_ms,
+                                                               divided=not cluster.simple),
                                      source=scheduler, on_level=on_level)
     except InfeasibleError as error:
         return Trial(cluster.workers, None, None, targets, str(error))
