@@ -404,7 +404,9 @@ def read_rates(
         next(lines)
         return read_load_table(lines, columns, str(path))
     except InvalidValueError as error:
-        raise InputFileError(f"{path}: {error}") from None
+        # Some messages name the line of the file, others an option.
+        message = str(error).removeprefix(f"{path}: ")
+        raise InputFileError(f"{path}: {message}") from None
 
 
 def _head(path: Path) -> list[tuple[int, str]]:

@@ -136,6 +136,13 @@ def test_a_unit_besides_that_of_the_column_is_refused(tmp_path):
         read(tmp_path, text, unit="s")
 
 
+def test_a_unit_in_the_heading_that_cannot_be_is_refused_with_its_line(tmp_path):
+    text = table("time_s,qps", RATES, [str(1714557600000 + 1000 * i) for i in range(5)])
+    said = refusal(tmp_path, text)
+    assert "line 2: times of our days in ms, and of a far future in s" in said
+    assert said.count("export.csv") == 1
+
+
 def test_points_in_numbers_are_not_guessed(tmp_path):
     said = refusal(tmp_path, table("time,requests", [900, "1.210", 2, "2.092", 1]))
     assert "a point in a number: of decimals, or between thousands: got '1.210'" in said
