@@ -66,3 +66,11 @@ def leading_time(text: str) -> str:
     """
     match = ISO.match(text)
     return match[0] if match else ""
+
+
+def may_be_winter_time(back_s: float) -> bool:
+    """Return whether a time without a zone may go back by ``back_s`` as a clock does in autumn.
+
+    Clocks go back by an hour, and the next request follows within ten minutes.
+    """
+    return 3000.0 <= back_s <= 3600.0

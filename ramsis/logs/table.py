@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.errors import InputFileError, printable
-from ramsis.logs.dates import is_iso, iso_text
+from ramsis.logs.dates import is_iso, iso_text, may_be_winter_time
 from ramsis.logs.frames import frame_of
 from ramsis.logs.kinds import (
     FIELDS,
@@ -53,7 +53,7 @@ _DATES = ("ISO8601", "%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S.%f", "%a %b %d %
 _DATE = re.compile(r"\d{4}[-/]\d\d?[-/]\d\d?|\d\d?/\w{1,3}/\d{4}|[A-Z][a-z]{2} [A-Z][a-z]{2} ")
 _MOST_NAMES = 8  # of columns in a note
 _ZONE = re.compile(r"(?:Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)$")
-_MINUTE_S, _HOUR_S = 60.0, 3600.0
+_MINUTE_S = 60.0
 _LONGEST_S = 1e8  # three years
 _SHORTEST_S = 1e-4  # smallest plausible median response time over a network
 _MODEL = re.compile(r"/(?:models|predictions)/([^/:?\s]+)")
@@ -303,8 +303,7 @@ class LogTable:
     def _note_winter_time(self, local_s: FloatArray) -> None:
         """Note that times without a zone once go back by an hour, as clocks do in autumn."""
         back = np.flatnonzero(np.diff(local_s) < -_MINUTE_S)
-        if len(back) == 1 and -_HOUR_S <= local_s[back[0] + 1] - local_s[back[0]] <= (
-                10 * _MINUTE_S - _HOUR_S):
+        if len(back) == 1 and may_be_winter_time(local_s[back[0]] - local_s[back[0] + 1]):
             self.notes.append(
                 f"line {self.frame.index[back[0] + 1]} is an hour earlier than the one before: if "
                 "the clock went to winter time, write the zone, or the load is too low")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals.sizes import MAX_SIZE, are_sizes
 from ramsis.arrivals.trace_formats.instants import Clock, Instants, clock_of, floats, number
 from ramsis.errors import InputFileError
+from ramsis.logs.dates import may_be_winter_time
 from ramsis.logs.sizes import size_names
 
 TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "arrived_at", "t", "ts",
@@ -37,8 +38,6 @@ RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "qu
 
 
 _LEAST_GAPS = 3
-# The clock goes back by an hour in autumn; the next request follows within some minutes.
-_HOUR_MS, _SHIFTED_MS = 3.6e6, 6e5
 _SHORTEST_MS = 1000.0  # shortest interval of monitoring systems
 _EVEN = 0.8  # least share of equal gaps; missing rows cause the others
 _Stamps = tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None]
@@ -299,8 +298,8 @@ class TimeColumn:
 
     def _remedy(self, back_ms: float) -> str:
         """Return what to do about a timestamp that goes back by a time."""
-        if self._instants is not None and self._instants.is_local and (
-                _HOUR_MS - _SHIFTED_MS <= back_ms <= _HOUR_MS):
+        if self._instants is not None and self._instants.is_local and may_be_winter_time(
+                back_ms / 1000.0):
             return "write the time zone, as the clock may have gone from summer to winter time"
         return "sort the lines by time"
 
