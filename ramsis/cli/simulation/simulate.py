@@ -461,6 +461,7 @@ def _ready(
     have one arrival process, under which a promise is hardest to measure at the highest load.
     """
     highest = max(workloads, key=lambda workload: workload.load_qps or 0.0)
+    arrivals = planned_arrivals(highest, cluster.slo_ms, divided=not cluster.simple)
 
     def levels(spec: ComparedScheduler) -> list[float]:
         return sorted({load * factor for workload in workloads
@@ -469,8 +470,7 @@ def _ready(
 
     with progress("policies", sum(len(levels(spec)) for spec in schedulers)) as advance:
         return [spec.ready(cluster, levels(spec), service=service, source=text, on_level=advance,
-                           arrivals=planned_arrivals(highest, cluster.slo_ms,
-                                                     divided=not cluster.simple))
+                           arrivals=arrivals)
                 for text, spec in zip(texts, schedulers, strict=True)]
 
 
